@@ -1,8 +1,6 @@
-"""Lets coroutines wait until the rows of a message are committed. The event loop is woken once per
-transaction, not once per message.
+"""Lets coroutines wait until the rows of a message are committed.
 
-A transaction often contains the rows of many messages. `asyncio.wrap_future` is not used, because
-it makes one system call per message.
+The event loop is woken once per transaction; `asyncio.wrap_future` makes a system call per message.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Counts received messages and items by result.
+"""Counts received messages and items (spans, data points, log records) by result.
 
-An item is a span, a data point or a log record. An item of an acknowledged message counts as
-`stored`, `skipped` or `refused`. If a message is not acknowledged, only its valid items are
-counted, as `unstored`. Its invalid items are counted when a repetition of the message is
-acknowledged, so that no item is counted twice.
+Items of an acknowledged message are `stored`, `skipped` or `refused`. Of other messages, only valid
+items are counted, as `unstored`; the rest counts when the message is repeated.
 """
 
 import threading
@@ -23,12 +21,11 @@ class CounterValues:
     """A copy of all counts, taken at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """Counts of items by (signal, result, reason). For the result `stored`, the reason is empty."""
+    """By (signal, result, reason). For the result `stored`, the reason is empty."""
     messages: Mapping[tuple[str, str, str], int]
-    """Counts of messages by (transport, signal, result)."""
+    """By (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
-    """Counts of invalid values that were left out of rows, by reason."""
     listener_failures: int
     waiting_messages: int
     waiting_bytes: int
@@ -87,7 +84,7 @@ class Counters:
             self._items[signal.name, "unstored", reason] += batch.accepted
 
     def committed(self, at_unix_ns: int) -> None:
-        """Set the timestamp of the last commit."""
+        """Set the time of the last commit."""
         with self._lock:
             self._last_commit_unix_ns = at_unix_ns
 
@@ -105,11 +102,11 @@ class Counters:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the total size of the unanswered messages."""
+        """The total size of the unanswered messages."""
         return self._waiting_bytes
 
     def report(self) -> CounterValues:
-        """Return the current values."""
+        """The current values."""
         with self._lock:
             return CounterValues(
                 items=dict(self._items),

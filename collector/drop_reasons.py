@@ -1,4 +1,4 @@
-"""The reasons why an item is not stored, as used in counters and in responses to senders."""
+"""The reasons why an item is not stored, in counters and in responses to senders."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -19,12 +19,10 @@ class Skip(StrEnum):
     NOT_AN_EVENT = "not_an_event"
     """A log record that is not one of Tailspan's events."""
     NO_RECORDED_VALUE = "no_recorded_value"
-    """A data point that is flagged as "no recorded value"."""
 
 
 class Refusal(StrEnum):
-    """The item is for Tailspan, but invalid. It is counted, and the response reports it as
-    refused."""
+    """The item is for Tailspan, but invalid. It is counted and reported in the response."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -46,16 +44,15 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """The timestamp is more than a day ahead of this machine's clock (more than a wrong time
-    zone can cause). This reason is also used for a sample or an engine start that is much later
-    than the rest of its message."""
+    """More than a day ahead of this machine's clock, unlike a wrong time zone; or a sample or
+    engine start much later than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
     """The request in flight has not run long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
-    """The duration is longer than seven days."""
+    """Longer than seven days."""
     NEGATIVE = "negative"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
@@ -63,23 +60,20 @@ class Refusal(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     UNKNOWN_BASIS = "unknown_basis"
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
-    """The sum of a request's phases differs from its duration by more than a millisecond."""
+    """A request's phases differ from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a phase do not add up to the phase (tolerance: 1 ms), or parts are missing. This
-    reason is also used if the time to first token or the longest time between tokens is longer than
-    the request. It is also used if the reasoning, tool-call and content tokens do not add up to the
-    output tokens.
-    """
+    """Parts of a phase are missing or do not sum to it (tolerance: 1 ms); a latency exceeds the
+    duration; or the kinds of output tokens do not sum to their number."""
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative or not monotonic. If an exporter sends such a metric and a
-    message is lost, the increase in this message is lost too."""
+    """A sum metric is not cumulative or not monotonic, so a lost message would lose its
+    increase."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
-"""Explanations of some reasons, for the sender. The other reasons are explained by their names."""
+"""Explanations for the sender. The other reasons are explained by their names."""
 
 
 class DroppedValue(StrEnum):
@@ -88,14 +82,12 @@ class DroppedValue(StrEnum):
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The prefix ladder (`telemetry.prefix_ladders`) does not have the form `16:` (tokens per
-    block), followed by groups of four base64 characters.
-    """
+    """The prefix ladder (`telemetry.prefix_ladders`) is not `16:` (tokens per block) and groups of
+    four base64 characters."""
     HTTP_STATUS = "http_status"
-    """The HTTP status is not between 100 and 599."""
+    """Not between 100 and 599."""
     CACHE_VALUE = "cache_value"
-    """A cache's status that is not documented, a similarity outside 0 to 1, or a malformed
-    duration."""
+    """An undocumented status, a similarity outside 0 to 1, or a malformed duration."""
 
 
 class Unstored(StrEnum):

@@ -1,8 +1,7 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
-An acknowledgement means that the rows are committed. Any other result is an `IntakeError`, whose
-type determines whether the sender may retry. If a sender disconnects, its message is still
-processed, and its stored rows are passed to the listeners.
+An acknowledgement means that the rows are committed. An `IntakeError` states whether to retry. A
+message is processed even if its sender disconnects.
 """
 
 import asyncio
@@ -36,15 +35,15 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[NormalisedBatch, int], None]
-"""Changes the rows of a message before they are stored. The second argument is the time of the
-message's arrival in unix nanoseconds."""
+"""Changes the rows of a message, which arrived at the given unix nanoseconds, before they are
+stored."""
 
 MAX_PEER_ROWS: Final = 8192
-"""If a sender has this many uncommitted rows, its next message waits. The limit allows 16 exporters
-with 512 rows each; a transaction of this size takes about 0.3 s."""
+"""A sender with more uncommitted rows waits: 16 exporters with 512 rows each, committed in 0.3
+s."""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failed commit, the store counts as unavailable for this many seconds."""
+"""After a failed commit, the store counts as unavailable for this long."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,16 +52,13 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners` are also called after the commit.
-        limits: if a message would exceed a limit, its sender is asked to retry later.
+        listeners: called after the commit, like the other listeners.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
-        steps: change the rows before they are stored, in this order. If a step fails, the failure
-            is counted, and the rows are stored without its changes.
-        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. The limit for
-            timestamps in the future is higher by this amount, because senders on this machine use
-            the system clock.
+        steps: change the rows before they are stored, in this order. The changes of a failing step
+            are left out.
+        ahead_ns: returns how far the system clock, which senders on this machine use, is ahead of
+            `clock_unix_ns`. Timestamps may be this much further in the future.
     """
 
     def __init__(
@@ -99,7 +95,7 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # Use only one thread: two threads would share the CPU and need twice the memory.
+        # One thread only: two would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -108,20 +104,13 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
-
-        After `STORE_RETRY_S`, senders may retry: only a retry can show whether the store has
-        recovered.
-        """
+        """Whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago: only a retry
+        can show that the store has recovered."""
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
     def enter(self, peer: str) -> MemoryReservation:
-        """Reserve memory for a message before it is read from the network.
-
-        Raises:
-            IntakeError: the message cannot be accepted at the moment.
-        """
+        """Reserve memory for a message before it is read from the network, or raise IntakeError."""
         if self._stopping:
             raise StoppingError
         self._rates.check(peer)
@@ -160,7 +149,7 @@ class Intake:
         """Store the rows of a message and return the response.
 
         Args:
-            body: the bytes of the message as sent.
+            body: as sent.
             json: whether the body is OTLP/JSON.
             encoding: gzip, deflate or an empty string.
             reservation: the memory reserved for the message, if any.
@@ -184,10 +173,7 @@ class Intake:
         return await answer
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new messages, and answer all current messages within `grace_s`.
-
-        If a message is not committed within `grace_s`, its sender must retry.
-        """
+        """Refuse new messages, and answer all current messages within `grace_s`, stored or not."""
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
@@ -200,10 +186,10 @@ class Intake:
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # A reader in this process cannot be aborted. It may continue, because no caller waits for
-        # its result.
+        # A reader in this process cannot be aborted. It may continue: no caller waits for its
+        # result.
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._reading.close()  # a process may have started since the first `close`
+        self._reading.close()  # a process may have started since
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:
@@ -212,9 +198,9 @@ class Intake:
     async def _respond(
         self, process: Coroutine[None, None, Message], answer: asyncio.Future[Message]
     ) -> None:
-        """Process a message to its end, and set its answer unless the sender has disconnected.
+        """Process a message, and set its answer unless the sender has disconnected.
 
-        `asyncio.shield` is not used, because it adds three callbacks per message.
+        `asyncio.shield` would add three callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -222,7 +208,7 @@ class Intake:
         failure: Exception | None = None
         try:
             message = await process
-        except asyncio.CancelledError:  # `stop` has cancelled this task after its grace period
+        except asyncio.CancelledError:  # by `stop`, after its grace period
             failure = StoppingError()
         except Exception as error:
             failure = error
@@ -262,16 +248,14 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(reservation.peer, rows)
                 else:
-                    # Read on a separate thread, because reading a large message would block the
-                    # event loop.
+                    # On a thread, because reading a large message would block the event loop.
                     done = self._queue.put(reservation.peer, read)
                     self._thread.submit(self._queue.run)
                     try:
                         batch = await asyncio.wrap_future(done)
                     finally:
                         self._rates.add(reservation.peer, len(whole) - len(body))
-                    # The decompressed message may wait long for the store, so reserve memory for
-                    # it.
+                    # The decompressed message may wait long for the store.
                     reservation.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
@@ -343,6 +327,6 @@ class Intake:
     def _failing_alone(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # the rows are committed, so the message must be acknowledged
+        except Exception:  # the rows are committed
             self._counters.listener_failed()
             _log.exception("a listener failed")

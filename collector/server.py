@@ -1,4 +1,4 @@
-"""Runs the OTLP receivers for gRPC and HTTP, and the intake that processes the messages of both."""
+"""Runs the OTLP receivers for gRPC and HTTP, and the intake of both."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -41,14 +41,11 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners` are also called after the commit.
+        listeners: called after the commit, like the other listeners.
         tokens: None if no token is required.
-        hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC needs no such check,
-            because browsers cannot call it.
+        hosts: the allowed host names of requests to OTLP/HTTP.
         reading: None to read messages in this process.
-        clock: None for a new `CorroboratedClock`, which compares the system clock with the senders'
-            clocks.
+        clock: None for a new `CorroboratedClock`.
         clock_unix_ns: used in place of the system clock if `clock` is None. It must never jump.
         forward: receives the unchanged bytes of each stored message.
         keep_ns: retention; older rows are refused. None for ever.
@@ -136,12 +133,12 @@ class Collector:
 
     @property
     def ready(self) -> bool:
-        """Return whether the collector is listening and the store is available."""
+        """Whether the collector is listening and the store is available."""
         return self._listening and self._intake.store_available
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the health of each component that can fail while the others work."""
+        """The health of each component that can fail while the others work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
@@ -176,10 +173,7 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Accept no new messages, and answer current messages.
-
-        Senders of messages that are not stored within `grace_s` must retry.
-        """
+        """Accept no new messages, and answer current messages within `grace_s`."""
         self._listening = False
         await self._intake.stop(grace_s)
         # Responses must still be sent.

@@ -1,4 +1,4 @@
-"""Defines the OTLP signals that the collector receives."""
+"""The OTLP signals that the collector receives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Signal:
     skips: tuple[Skip, ...]
     request: type[Message]
     read: Callable[[bytes, int], NormalisedBatch]
-    """Converts a protobuf message and its arrival timestamp (unix ns) to a batch.
+    """Converts a protobuf message and its arrival (unix ns) to a batch.
 
     Raises MalformedError or TooLargeError.
     """

@@ -1,4 +1,4 @@
-"""Defines the interfaces of sinks (store rows) and listeners (receive stored rows)."""
+"""The interfaces of sinks (store rows) and listeners (receive stored rows)."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -35,11 +35,10 @@ class Sink(Protocol):
     ) -> Future[None]:
         """Accept rows, without waiting.
 
-        `leads_ns` maps a sender's name to how far the sender's clock is ahead of Tailspan's.
+        `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's.
 
         Returns:
-            A future that completes when the rows are committed. Its exception is a ValueError if
-            the rows are invalid.
+            Completes when the rows are committed; fails with a ValueError if they are invalid.
 
         Raises:
             Exception: the sink did not accept the rows; they may be submitted again.
@@ -56,8 +55,7 @@ class Forward(Protocol):
 class Listener(Protocol):
     """Receives rows after their commit, on the collector's event loop.
 
-    A listener blocks the event loop, so it must return quickly. It receives the rows of a repeated
-    message again, so a listener that counts rows must detect repeats.
+    A listener must return quickly. It receives the rows of a repeated message again.
     """
 
     def on_stored(

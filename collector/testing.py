@@ -23,8 +23,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """A sink that keeps rows in lists.
 
-    With `held`, commits wait for a call of `release`. While `failure` is set, commits fail with
-    this exception. While `refusal` is set, `submit` raises this exception.
+    With `held`, commits wait for `release`. `failure` is the exception of commits, and `refusal`
+    that of `submit`.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -40,7 +40,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """A semaphore that is released once per submission."""
+        """Released once per submission."""
         self._held = held
         self._waiting: list[
             tuple[
@@ -71,7 +71,7 @@ class MemorySink:
         *,
         leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[None]:
-        """Accept rows. See `Sink.submit`."""
+        """Accept rows."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()

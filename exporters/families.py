@@ -1,4 +1,4 @@
-"""Converts totals to metric families. A family without any series is left out."""
+"""Convert totals to metric families. A family without any series is left out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 def counter(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
-    """Return a counter with one series for each set of label values."""
+    """A counter with one series for each set of label values."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
 def gauge(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
-    """Return a gauge with one series for each set of label values."""
+    """A gauge with one series for each set of label values."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 
@@ -112,7 +112,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Yield the families of the last minutes' quantiles, by replica, by model and by tenant."""
+    """Yield the last minutes' quantiles, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -168,10 +168,9 @@ def slo_families(
     goodputs: Mapping[str, GoodEvents],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Yield the counts of good events and of all events, and the target, by objective and group.
+    """Yield good events, all events and the target, by objective and group.
 
-    The counters begin at 0. A field by which any objective is grouped, such as tenant, is a label
-    of every series. The label is empty for objectives that are not grouped by the field.
+    A field that groups any objective is a label of every series, empty for the others.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
@@ -204,7 +203,7 @@ def slo_families(
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:
-    """Yield families of the collector's own counters."""
+    """Yield the collector's own counters."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})

@@ -1,4 +1,4 @@
-"""Serves `/metrics`, `/healthz` and `/readyz` as an ASGI application."""
+"""`/metrics`, `/healthz` and `/readyz` as an ASGI application."""
 
 import asyncio
 import gzip
@@ -19,17 +19,13 @@ def metrics_app(
     failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
     other_paths: Sequence[str] = (),
 ) -> Starlette:
-    """Return the ASGI application with `/metrics`, `/healthz` and `/readyz`.
+    """The ASGI application with `/metrics`, `/healthz` and `/readyz`.
 
     Args:
-        exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
-        failing: returns the failing components with their reasons, as two lists. The first list
-            contains vital components. While one of them fails, telemetry is lost, so `/readyz`
-            responds "not ready". The second list contains all other components. While only these
-            fail, `/readyz` responds "ready" with their names.
-        other_paths: paths on the same port that another application serves, for the response to an
-            unknown path.
+        failing: returns the failing vital components and the other failing ones, with reasons. Only
+            vital ones make `/readyz` respond "not ready".
+        other_paths: paths that another application serves on the same port, for the 404 response.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -68,12 +64,7 @@ def metrics_app(
 
 
 class _SharedScrapes:
-    """Computes at most one scrape at a time.
-
-    Requests that arrive while a scrape is being written all receive the next scrape. The next
-    scrape begins after these requests arrived, so it contains everything that was committed before
-    they arrived.
-    """
+    """Computes at most one scrape at a time. Requests that arrive meanwhile share the next one."""
 
     def __init__(self, exposition: Exposition) -> None:
         self._exposition = exposition
@@ -81,18 +72,17 @@ class _SharedScrapes:
         self._next: dict[tuple[Format, bool], asyncio.Task[bytes]] = {}
 
     async def read(self, format_: Format, packed: bool) -> bytes:
-        """Return a scrape in this format, compressed by gzip or not."""
+        """A scrape in this format, compressed by gzip or not."""
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # The task is shielded, so that other clients receive the scrape if one client disconnects.
+        # Shielded, so that other clients receive the scrape if one client disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests receive the next scrape
-            # The scrape is written on a separate thread, so that a long scrape does not delay
-            # telemetry.
+            # On a thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

@@ -1,8 +1,7 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. The exporter collects stored requests, and
-counts them in batches: when it has many uncounted requests, about once per second, and before a
-scrape. A scrape copies the totals under a lock, and writes the copy without the lock.
+`PrometheusExporter` is a listener of the collector. It counts requests in batches, about once per
+second and before a scrape. A scrape copies the totals under a lock, and writes the copy without it.
 """
 
 import platform
@@ -49,7 +48,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of uncounted requests at which the exporter counts them, which takes about 20 ms."""
+"""Number of uncounted requests at which they are counted, which takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 
@@ -57,13 +56,11 @@ class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: returns the collector's own counters; None to omit the series of these counters.
-        recent: stores the ids of counted requests, so that a request that arrives again is not
-            counted.
-        objectives: the objectives by name.
+        report: returns the collector's own counters, if any.
+        recent: the ids of counted requests, so that repeats are not counted.
+        objectives: by name.
         placed: returns the groups of an objective that are counted separately.
-        notifications: returns the number of attempts to notify, by channel and result; None to
-            omit the series of these numbers.
+        notifications: returns attempts to notify, by channel and result, if any.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """
@@ -134,7 +131,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples. Ignore samples that are older than the GPU's latest sample."""
+        """Add GPU samples."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -161,14 +158,10 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Export these tenants by name, so that all collectors of a database name the same tenants.
-
-        At most `LIMIT` tenants are allowed. If the exporter already has `LIMIT` tenants, the new
-        tenants replace other tenants.
-        """
+        """Export these tenants, at most `LIMIT`, by name, so that all collectors of a database name
+        the same."""
         with self._lock:
-            # First count the requests that are not counted yet, because they arrived before these
-            # tenants were exported by name.
+            # These requests arrived before the tenants were exported by name.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 
@@ -226,8 +219,6 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the requests that are not counted yet, as if all of them had arrived at
-        `now_unix_ns`."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -248,16 +239,12 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.tenant_pairs, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count.
-
-        Requests of the prober, rows that a client reported, and requests that were counted before
-        are left out.
-        """
+        """The rows to count: not those of the prober or of clients, and none that was counted
+        before."""
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        # Leave out rows that a client reported, because the client may have called a server that
-        # Tailspan does not monitor.
+        # The client may have called a server that Tailspan does not monitor.
         if Source.CLIENT in rows.column("source"):
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
@@ -279,11 +266,7 @@ class PrometheusExporter(Families):
                 self._costs.expect(pair)
 
     def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-        """Return vLLM's version of each engine, if known.
-
-        Only engines with samples are included. Any sender can invent starts, but the number of
-        engines with samples is limited.
-        """
+        """vLLM's version of each engine with samples, if known. Any sender can invent starts."""
         starts = self._starts({replica for _, replica, _ in engines})
         found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}
         return {labels: start.version for labels, start in found.items() if start and start.version}

@@ -1,8 +1,6 @@
-"""Check whether a credential may be sent to an address, and mask credentials in addresses.
+"""Check whether a credential may be sent to an address, and mask credentials in addresses. Pure.
 
-Pure. A credential is sent only to loopback or over TLS, unless the user sets
-`--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC 3986, section
-3.2.1 (userinfo).
+Source: RFC 6750, section 5.3 (TLS); RFC 3986, section 3.2.1 (userinfo).
 """
 
 import re
@@ -11,17 +9,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 INSECURE_OPTION: Final = "--insecure-credentials"
-"""The option that allows unencrypted credentials."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The key of this option in a YAML file. A scrape target sets the option with the label
-`__insecure_credentials__`.
-"""
+"""The same option in a YAML file. Scrape targets use the label `__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is a loopback address or `localhost`."""
+    """Whether a host is a loopback address or `localhost`."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -29,7 +24,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def exposes(url: str) -> bool:
-    """Return whether data that is sent to this address crosses the network unencrypted."""
+    """Whether data sent to this address crosses the network unencrypted."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
@@ -38,14 +33,14 @@ def exposes(url: str) -> bool:
 
 
 def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
-    """Return the error message for a credential that must not be sent to an address."""
+    """The error message for a credential that must not be sent to an address."""
     return (
         f"{masked(url)}: others could read {what} on the way; use https, or allow it with {option}"
     )
 
 
 def masked(url: str) -> str:
-    """Return an address without user, password, query and fragment.
+    """The address without user, password, query and fragment.
 
     In a malformed address, every part that may be secret is hidden.
     """
@@ -59,6 +54,6 @@ def masked(url: str) -> str:
 
 
 def authority(host: str, port: int) -> str:
-    """Return the `HOST:PORT` with which a client on this machine reaches a server."""
+    """The `HOST:PORT` with which a client on this machine reaches a server."""
     host = "127.0.0.1" if host in _ANY else host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

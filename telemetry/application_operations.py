@@ -1,9 +1,6 @@
-"""Define an operation: what an application did around its calls to a model.
+"""What an application did around its calls to a model. A row has no prompt and no name of a tool.
 
-The application's spans report operations of OpenTelemetry's GenAI conventions. A row contains no
-prompt and no name of a tool. A latency budget uses the rows of a trace (`analysis/budget/`). The
-times of two operations are compared only if both have the same `process`. Times of different
-processes may come from different clocks.
+Compare times only within one `process`: the clocks of different processes may differ.
 """
 
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ class Operation(StrEnum):
     """The kind of an operation."""
 
     CALL = "call"
-    """A call to a model that generates tokens, also stored as a client's request."""
+    """Generates tokens. Also stored as a client's request."""
     ENCLOSING = "enclosing"
     """An agent or a workflow, which contains other operations."""
     VALIDATION = "validation"
@@ -24,9 +21,9 @@ class Operation(StrEnum):
     TOOL = "tool"
     FORMATTING = "formatting"
     ROUTER = "router"
-    """A request to a model at a gateway or router between client and engine. Budgets ignore it."""
+    """A request at a gateway or router. Budgets ignore it."""
     OTHER = "other"
-    """An operation whose name is not in `NAMED`."""
+    """The operation's name is not in `NAMED`."""
 
 
 NAMED: Final = {
@@ -39,25 +36,22 @@ NAMED: Final = {
     "retrieval": Operation.RETRIEVAL,
     "validation": Operation.VALIDATION,
 }
-"""The operation of each `gen_ai.operation.name`.
-
-The conventions allow additional names: Tailspan adds `validation` and `formatting`.
+"""The operation of each `gen_ai.operation.name`. `validation` and `formatting` are Tailspan's own.
 
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). If a trace has
-this many stored operations, others may be missing, so the application's time before and after a
-model call is unknown."""
+"""Maximum stored operations of a trace (about 50 kB). Then others may be missing, so the
+application's time around a model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationOperation:
     """One operation of an application.
 
-    `process` is a digest of the sender's resource attributes. If the sender's clock is ahead, the
-    start is corrected by `clock_ahead_s`.
+    `process` is a digest of the sender's resource attributes. `at_unix_ns` is corrected by
+    `clock_ahead_s`.
     """
 
     trace_id: str
@@ -69,12 +63,11 @@ class ApplicationOperation:
     simulated: bool = False
     clock_ahead_s: float | None = None
     ttft_s: float | None = None
-    """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
-    """The id of the response, if a router reports it. If the router does not pass the trace context
-    to the engine, this id shows which request belongs to the router's span."""
+    """The response's id, at a router. It links the request if the router passes no trace context
+    on."""
 
     @property
     def sent_unix_ns(self) -> int:
-        """Return the start as the sender sent it, without the clock correction."""
+        """The start without the clock correction."""
         return self.at_unix_ns + round((self.clock_ahead_s or 0.0) * 1e9)

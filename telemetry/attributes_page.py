@@ -1,7 +1,4 @@
-"""Generate docs/attributes.md from the registry of fields and the other OpenTelemetry names.
-
-python -m telemetry.attributes_page docs/attributes.md
-"""
+"""Generate docs/attributes.md: python -m telemetry.attributes_page docs/attributes.md"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +22,7 @@ _METRIC_COLUMNS: Final = ("Name", "Column", "Unit", "Shape", "Meaning", "Source"
 
 
 def markdown() -> str:
-    """Return the page as Markdown."""
+    """The page as Markdown."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -36,10 +33,10 @@ def _lines() -> Iterator[str]:
     yield ""
     yield (
         f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. Names are"
-        " from OpenTelemetry's conventions for GenAI (in development) or HTTP. All other names"
-        " begin with `tailspan.`. An unknown value is absent, never zero. Units are UCUM units."
-        " `Column` is the name of a value in the database, in objectives and in `tailspan"
-        " requests --format json`. A value with the column `–` is not stored."
+        " from OpenTelemetry's conventions for GenAI (in development) or HTTP, or begin with"
+        " `tailspan.`. An unknown value is absent, never zero. Units are UCUM. `Column` is the name"
+        " in the database, in objectives and in `tailspan requests --format json`; `–` is not"
+        " stored."
     )
     yield from _section(
         "Resource: the process that reports",
@@ -49,14 +46,12 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span: one request",
-        "The span has the kind SERVER and the name `{operation} {model}`. It begins when the"
-        " request is received and ends when the answer is delivered. If the request has a"
-        " `traceparent`, the span is a child of the span that `traceparent` names. The span's"
-        " status is ERROR for the outcome `error`. The phases sum to the duration of the span. If"
-        " a request ends early, the current phase lasts until the end, and later phases are"
-        " absent. Queue, prefill and decode each have parts that sum to the phase. A phase has all"
-        " of its parts or none. The step ledger is the plugin's record of the duration and the"
-        " work of each engine step.",
+        "Kind SERVER, name `{operation} {model}`, from receipt of the request to delivery of the"
+        " answer. A `traceparent` of the request names the parent. The status is ERROR for the"
+        " outcome `error`. The phases sum to the span's duration. If a request ends early, the"
+        " current phase lasts until the end, and later phases are absent. Queue, prefill and"
+        " decode each have parts that sum to the phase, or no parts. The step ledger is the"
+        " plugin's record of the duration and the work of each engine step.",
         _STORED_COLUMNS,
         [
             *(
@@ -68,36 +63,33 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span events: the request's instants",
-        "The events have wall-clock times, converted from the monotonic clock with one offset per"
-        " request. If vLLM keeps no statistics (`--disable-log-stats`, an offline `LLM`), the"
-        " events scheduled, first token and last token come from the step ledger, and queued"
-        " equals arrived.",
+        "Wall-clock times, converted from the monotonic clock with one offset per request. If vLLM"
+        " keeps no statistics (`--disable-log-stats`, an offline `LLM`), scheduled, first token and"
+        " last token come from the step ledger, and queued equals arrived.",
         _COLUMNS,
         vocabulary.SPAN_EVENTS,
     )
     yield from _section(
         "Metrics: one engine, each second",
-        "A gauge is the value at the time of its data point. A sum is monotonic, counts from the"
-        " data point's start time, and is never a delta. An offline `LLM` has no stat logger: its"
-        " engine core reports only the waiting requests, the running requests and the step"
-        " ledger's metrics.",
+        "A gauge is the value at its data point's time. A sum is monotonic and cumulative, from the"
+        " data point's start time. The engine core of an offline `LLM` reports only waiting and"
+        " running requests and the step ledger's metrics.",
         _METRIC_COLUMNS,
         _metrics(EngineSample),
     )
     yield from _section("Attributes of the metrics", "", _COLUMNS, vocabulary.METRIC_ATTRIBUTES)
     yield from _section(
         "Metrics: one GPU, each second",
-        "A sampler on the server's machine reports these metrics. The resource is the replica that"
-        " uses the GPU, or the machine's name if no replica uses the GPU. Values that a GPU does"
-        " not report are absent.",
+        "Reported by a sampler on the server's machine. The resource is the replica that uses the"
+        " GPU, or else the machine's name.",
         _METRIC_COLUMNS,
         _metrics(GpuSample),
     )
     yield from _section("Attributes of a GPU's metrics", "", _COLUMNS, vocabulary.GPU_ATTRIBUTES)
     yield from _section(
         "Span: one probe",
-        f"The prober (`tailspan probe`) sends these spans in the scope `{names.PROBE_SCOPE}`. The"
-        " span has the kind CLIENT, begins at the intended start and ends with the answer.",
+        f"The prober (`tailspan probe`) sends these spans in the scope `{names.PROBE_SCOPE}`: kind"
+        " CLIENT, from the intended start to the end of the answer.",
         _STORED_COLUMNS,
         [
             (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
@@ -106,11 +98,11 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span: one start of an engine",
-        f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
-        " first process starts, and ends when the server is ready. With `TAILSPAN_KUBERNETES`, it"
-        " begins when the pod is created or when the previous container ended. The plugin sends the"
-        " span after the engine's first step. The parts sum to the duration of the span. Several"
-        " API servers of one server send this span with the same ids, so it is stored once.",
+        f"Kind INTERNAL, name `{names.START}`. The span lasts from the start of the server's first"
+        " process until the server is ready. With `TAILSPAN_KUBERNETES`, it begins when the pod is"
+        " created or when the previous container ended. The plugin sends it after the engine's"
+        " first step. The parts sum to its duration. Several API servers of one server send the"
+        " same ids, so one row is stored.",
         _STORED_COLUMNS,
         [
             (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
@@ -129,16 +121,15 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Attributes of the event",
-        f"Arguments: {arguments}. All arguments are part of the configuration's fingerprint"
-        f" except {measured}, which the engine determines at startup.",
+        f"Arguments: {arguments}. All are part of the configuration's fingerprint except"
+        f" {measured}, which the engine determines at startup.",
         _COLUMNS,
         vocabulary.EVENT_ATTRIBUTES,
     )
     yield from _section(
         "Columns that Tailspan sets",
-        "Tailspan computes these values on arrival, or reads them from other parts of a message,"
-        " such as a span's id and times. The attributes of lookups in caches are in"
-        " [Caches](caches.md#names).",
+        "Tailspan computes these values on arrival, or reads them from other parts of a message."
+        " The attributes of cache lookups are in [Caches](caches.md#names).",
         ("Column", "Of", "Unit", "Meaning", "Source"),
         [
             (each.name, of, each.about.unit, each.about.meaning, each.about.source)

@@ -1,7 +1,7 @@
-"""Define the data for a bill, as columns: engine time, billed requests and energy.
+"""The data for a bill, as columns: engine time, billed requests and energy. Pure.
 
-Pure. Here, a span is not a trace span, but a time range of one engine or GPU, with the first and
-the last value of each counter. A cell is all requests of one hour with the same labels.
+A span is a time range of one engine or GPU, with the first and the last value of each counter. A
+cell is all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,19 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. A longer gap is left out of the bill,
-because the engine may not have run. Usual gaps are shorter: plugins take a sample every second, and
-engines are scraped every few seconds."""
+"""Seconds. A longer gap between two samples is not billed: the engine may not have run."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""The coefficients γ, α, κ, β, δ, λ of the step model, which predicts an engine step's duration."""
+"""The coefficients γ, α, κ, β, δ, λ of the step model."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
-"""The fields of a request that are summed in a cell: engine seconds and numbers of tokens."""
+"""The fields of a request that are summed in a cell: engine seconds and tokens."""
 
 
 class CounterKey(NamedTuple):
-    """The key of one engine's counters: replica, engine, process and the process's start time."""
+    """One engine's counters since one start of a process."""
 
     replica: str
     engine: int
@@ -43,20 +41,17 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSpans:
-    """Spans of engine counters. Span i belongs to the counters with the key `counts[which[i]]`.
+    """Spans of engine counters. Span i belongs to the counters `counts[which[i]]`.
 
-    A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
-    have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
-    has a column for each name in COEFFICIENTS: for a span of a minute, the mean over the minute's
-    samples; for a span of an hour, the value of its latest minute.
+    A span lies within a minute or an hour, without a gap above GAP_S. `first` and `last` have a
+    column for each counter in WORK (NaN if not reported), and `coefficients` for each name in
+    COEFFICIENTS: the mean of a minute, or the latest minute of an hour.
     """
 
     counts: Sequence[CounterKey]
     regions: Sequence[str | None]
-    """The region of the engine that each key in `counts` names."""
     which: IntArray
     bucket_unix_s: IntArray
-    """The start of each span's minute or hour."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]
@@ -64,7 +59,7 @@ class EngineCounterSpans:
     coefficients: Mapping[str, FloatArray]
 
     def of_replica(self, replica: str) -> "EngineCounterSpans":
-        """Return the spans of one replica's engines."""
+        """The spans of one replica's engines."""
         ours = np.array([each.replica == replica for each in self.counts], bool)[self.which]
         return replace(
             self,
@@ -80,11 +75,8 @@ class EngineCounterSpans:
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergySpans:
-    """Spans of GPU energy counters. Span i belongs to the counter of `gpus[which[i]]`, a pair of
-    replica and GPU.
-
-    `which`, the times, and the first and last values are as in `EngineCounterSpans`.
-    """
+    """Spans of GPU energy counters, as in `EngineCounterSpans`. Span i belongs to `gpus[which[i]]`,
+    a pair of replica and GPU."""
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
@@ -96,7 +88,7 @@ class GpuEnergySpans:
     last_j: FloatArray
 
     def of_replica(self, replica: str) -> "GpuEnergySpans":
-        """Return the spans of one replica's GPUs."""
+        """The spans of one replica's GPUs."""
         ours = np.array([name == replica for name, _ in self.gpus], bool)[self.which]
         return replace(
             self,
@@ -111,12 +103,11 @@ class GpuEnergySpans:
 
 @dataclass(frozen=True, slots=True)
 class BillingCells:
-    """Sums of requests. A cell has one combination of labels and one hour.
+    """Sums of requests by one combination of labels and one hour.
 
-    Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
-    `hour_unix_s[i]`. A cell has the number of requests, the sum of each amount, and for each amount
-    the number of requests that report the amount. If a request runs across the end of an hour, its
-    seconds are divided between the hours.
+    Cell i has the labels `labels[group[i]]`, in the order of `by`, and begins at `hour_unix_s[i]`.
+    `reported` is the number of requests that report an amount. A request across the end of an hour
+    is divided.
     """
 
     by: Sequence[str]
@@ -128,14 +119,13 @@ class BillingCells:
     reported: Mapping[str, FloatArray]
 
     def have(self, equals: Mapping[str, str | None]) -> BoolArray:
-        """Return, for each cell, whether it has these labels."""
+        """For each cell, whether it has these labels."""
         wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
-        """Return some of the cells. `places` contains their indices, or true or false for each
-        cell."""
+        """Some of the cells, by indices or by a mask."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -157,15 +147,14 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """For each engine, the last start before the time range of the bill, all starts in the range,
-    and the starts shortly after it. An engine that was ready after the range may have loaded its
-    model in the range."""
+    """Each engine's last start before the time range, and the starts in and shortly after it, whose
+    loading may lie in the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of a request that runs across the end of an hour are divided between the
-    hours. False if the rows of such requests were deleted."""
+    """Whether requests that run across the end of an hour are divided. False if their rows were
+    deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill. If a label has too many values,
-    `_other` stands for the values that are not stored."""
+    """Number of requests with `_other` in a label of the bill, because the label has too many
+    values."""

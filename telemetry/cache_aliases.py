@@ -1,8 +1,7 @@
-"""Define the names under which gateways and applications report a lookup in a cache of answers.
+"""The names under which gateways and applications report a lookup in a cache of answers.
 
-No convention for these names exists (semantic-conventions#2128 is open), so each product has its
-own span attributes or response headers. The collector reads them from spans, the prober from
-responses. To support a product, add a row to `CACHES` and to docs/caches.md.
+No convention exists (semantic-conventions#2128 is open). To support a product, add a row to
+`CACHES` and to docs/caches.md.
 """
 
 import math
@@ -13,13 +12,13 @@ from typing import Final, NamedTuple
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 HEADER_PREFIX: Final = "http.response.header."
-"""Prefix of the span attributes that contain captured response headers. The value of such an
-attribute is an array of texts. Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
+"""Prefix of attributes with captured headers, which are arrays. Source: OpenTelemetry semantic
+conventions, "HTTP attributes"."""
 
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
 ROUNDING: Final = 1e-6
-"""A similarity may exceed 1 by this much: with 32-bit floats, it may be 1.0000001."""
+"""A similarity may exceed 1 by this much, because of 32-bit floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +26,12 @@ class CacheNames:
     """The names of one product.
 
     Attributes:
-        cache: the product, as stored.
         attributes: span attributes with the result.
         headers: response headers with the result, in lower case.
         milliseconds: span attributes that sum to the duration of the lookup.
-        kind: None if the status or the similarity of a lookup determines its kind.
-        similarity_alone: the result that Tailspan stores if a lookup reports a similarity, but no
-            status.
-        models_only: true if servers of other kinds send the same header. The header is then read
-            only from responses to calls of a model.
+        kind: None if the status or the similarity determines it.
+        similarity_alone: the result of a similarity without a status.
+        models_only: other servers send this header too; read it only in responses of models.
     """
 
     cache: str
@@ -59,8 +55,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="litellm",
-        # A miss reports the similarity of the nearest entry, or 0. So a similarity alone does not
-        # show a hit.
+        # A miss reports the similarity of the nearest entry, or 0.
         source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
         attributes=("litellm.cache.hit", "litellm.cache_hit"),
         headers=("x-litellm-cache-hit",),
@@ -74,8 +69,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # A miss may report the similarity of a rejected entry. So a similarity without a status
-        # counts as a miss.
+        # A miss may report the similarity of a rejected entry.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),
@@ -124,7 +118,7 @@ CACHES: Final = (
 
 
 class CacheStatus(NamedTuple):
-    """The meaning of a reported status: the result of the lookup, and the kind of the cache."""
+    """The meaning of a reported status."""
 
     result: CacheResult
     kind: CacheKind | None = None
@@ -132,36 +126,31 @@ class CacheStatus(NamedTuple):
 
 _EXACT, _SEMANTIC = CacheKind.EXACT, CacheKind.SEMANTIC
 STATUSES: Final[Mapping[str, CacheStatus]] = {
-    # Used by Cloudflare, Helicone, Kong, OpenRouter, Portkey (its simple cache) and TrueFoundry.
+    # Cloudflare, Helicone, Kong, OpenRouter, Portkey's simple cache, TrueFoundry
     "hit": CacheStatus(CacheResult.HIT),
     "miss": CacheStatus(CacheResult.MISS),
-    # Booleans, as in gen_ai.cache.hit and LiteLLM's “True”.
+    # gen_ai.cache.hit, LiteLLM
     "true": CacheStatus(CacheResult.HIT),
     "false": CacheStatus(CacheResult.MISS),
-    # Portkey
     "semantic hit": CacheStatus(CacheResult.HIT, _SEMANTIC),
     "semantic miss": CacheStatus(CacheResult.MISS, _SEMANTIC),
     "disabled": CacheStatus(CacheResult.BYPASS),
-    # APISIX: the first layer compares requests, the second embeddings.
+    # APISIX: layer 1 compares requests, layer 2 embeddings
     "hit l1": CacheStatus(CacheResult.HIT, _EXACT),
     "hit l2": CacheStatus(CacheResult.HIT, _SEMANTIC),
     "skip stream": CacheStatus(CacheResult.BYPASS),
-    # Kong and Portkey: the caller asked for a new answer.
+    # Kong and Portkey: the caller asked for a new answer
     "bypass": CacheStatus(CacheResult.BYPASS),
     "refresh": CacheStatus(CacheResult.BYPASS),
-    # TrueFoundry: the lookup failed, and the model was called.
+    # TrueFoundry: the lookup failed, and the model was called
     "error": CacheStatus(CacheResult.BYPASS),
 }
-"""The meaning of each documented status. The statuses are in lower case, with blanks in place of
-`-` and `_`."""
+"""The documented statuses, in lower case, with blanks in place of `-` and `_`."""
 
 
 def status_of(value: object) -> CacheStatus | None:
-    """Return the meaning of a reported status, or None if it is unknown.
-
-    A header may have one value from each proxy on the way. If one of the values is a hit, the hit
-    is returned.
-    """
+    """The meaning of a status, or None. Each proxy on the way may add one to a header; a hit
+    wins."""
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
     if not isinstance(value, str):
@@ -175,7 +164,7 @@ def status_of(value: object) -> CacheStatus | None:
 
 
 def similarity_of(value: object) -> float | None:
-    """Return a similarity from 0 to 1, or None for other values."""
+    """A similarity from 0 to 1, or None."""
     number = number_of(value)
     if number is None or not 0 <= number <= 1 + ROUNDING:
         return None
@@ -183,7 +172,7 @@ def similarity_of(value: object) -> float | None:
 
 
 def number_of(value: object) -> float | None:
-    """Return a finite number from a number or a text, or None."""
+    """A finite number from a number or a text, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and not (len(value) <= MAX_CHARS and value.isascii()):
@@ -196,12 +185,8 @@ def number_of(value: object) -> float | None:
 
 
 class Reported(NamedTuple):
-    """The lookup in one product's cache, from a span or a response.
-
-    Attributes:
-        result: None if no value is valid.
-        invalid: the names with invalid values.
-    """
+    """The lookup in one product's cache. `result` is None if no value is valid; `invalid` names the
+    others."""
 
     cache: str
     result: CacheResult | None
@@ -211,12 +196,11 @@ class Reported(NamedTuple):
 
 
 Get = Callable[[str, bool], object]
-"""Returns the value of a name, or None. The second argument is true for a header's name."""
+"""Returns the value of a name, or None. The second argument is true for a header."""
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return the lookup in one product's cache, or None if none of the product's names has a
-    value."""
+    """The lookup in one product's cache, or None if it has no value under the product's names."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:
@@ -240,8 +224,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return one of several gateways' reports: a hit, or a miss if there is no hit, or any valid
-    report if there is neither. None without a valid report."""
+    """The report to store if several gateways report: a hit before a miss before any valid
+    report."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None
@@ -253,10 +237,8 @@ def decisive(reports: Iterable[Reported]) -> Reported | None:
 
 
 def in_headers(headers: Mapping[str, str]) -> Reported | None:
-    """Return the lookup that a response's headers report, or None.
-
-    The response must be that of a call to a model. Header names must be in lower case.
-    """
+    """The lookup that the headers of a model's response report, or None. Names are in lower
+    case."""
 
     def get(name: str, is_header: bool) -> object:
         return headers.get(name) if is_header else None

@@ -1,7 +1,6 @@
-"""Define a lookup in a cache of answers or embeddings.
+"""A lookup in a cache of answers or embeddings before the model; not in the engine's prefix cache.
 
-The cache is in an application or a gateway in front of the model. A hit has no row in the table of
-requests. The use of the engine's prefix cache is not a lookup.
+A hit has no row in the table of requests.
 """
 
 from dataclasses import dataclass
@@ -19,24 +18,21 @@ class CacheResult(StrEnum):
     BYPASS = "bypass"
     """The cache was not queried, the caller wanted a new answer, or the lookup failed."""
     UNKNOWN = "unknown"
-    """The reported status is not documented, or only a similarity was reported."""
+    """The status is not documented, or only a similarity was reported."""
 
 
 class CacheKind(StrEnum):
-    """The kind of a cache: it finds an entry by the same request or by a similar request, or its
-    entries are embeddings."""
+    """What a cache compares or stores."""
 
     EXACT = "exact"
-    """Answers to the same request."""
     SEMANTIC = "semantic"
     """Answers to similar requests."""
     EMBEDDING = "embedding"
-    """Embeddings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLookup:
-    """One lookup. Unknown values are None."""
+    """One lookup."""
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
@@ -98,5 +94,5 @@ class CacheLookup:
 
     @property
     def end_unix_ns(self) -> int:
-        """Return the end of the span, in unix nanoseconds."""
+        """The end of the span, in unix nanoseconds."""
         return self.at_unix_ns + int(self.duration_s * 1e9)

@@ -1,7 +1,7 @@
 """Start child processes that run modules of Tailspan.
 
-A child does not import modules from the working directory, because a folder there may have the name
-of a package. Ctrl-C reaches only the parent process, which ends its children.
+A child does not import from the working directory. Ctrl-C reaches only the parent, which ends its
+children.
 """
 
 import os
@@ -15,12 +15,12 @@ from pathlib import Path
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of Tailspan with the current Python."""
+    """The command line that runs a module of Tailspan with the current Python."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a child: the current environment and additional variables."""
+    """The environment of a child."""
     return {**os.environ, "PYTHONSAFEPATH": "1", **(added or {})}
 
 
@@ -30,7 +30,6 @@ def start(
     """Start a child that ends when its standard input is closed.
 
     Args:
-        pass_fds: the file descriptors that the child inherits.
         answers: whether to create a pipe for the child's standard output.
 
     Raises:
@@ -47,7 +46,7 @@ def start(
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input is closed, which happens when the parent ends."""
+    """End this process when its standard input is closed, as when the parent ends."""
     threading.Thread(target=_wait_for_closed_input, daemon=True).start()
 
 
@@ -59,10 +58,10 @@ def _wait_for_closed_input() -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Lower the priority of this process by `nice`.
+    """Lower the priority of this process, and of its session, within which Linux compares
+    priorities.
 
-    With autogroups, Linux compares the priorities of processes only within a session. The priority
-    of this process's session is therefore lowered too. Source: sched(7), "The autogroup feature".
+    Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():

@@ -1,8 +1,4 @@
-"""Define the cold start of an engine: the time until its server was ready, in parts.
-
-A row is one start of one engine. Reports of several API servers have the same ids, so the store
-keeps one row. The engine's arguments are in `EngineStart`.
-"""
+"""The cold start of an engine: the time until its server was ready, in parts."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -18,10 +14,9 @@ _KUBERNETES: Final = "Kubernetes API"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """One start of one engine.
+    """One start of one engine. The parts sum to `length_s`.
 
-    The parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
-    which it failed) and `failure` (the reason), and no parts after `reached`.
+    A failed start has `reached` (the part in which it failed), `failure` (why), and no later parts.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -30,7 +25,7 @@ class ColdStart:
         int,
         column(
             "ns",
-            "Start of the earliest known part: the start of the server's first process, or with"
+            "Start of the earliest known part: of the server's first process, or with"
             " `TAILSPAN_KUBERNETES` the creation of the pod or the end of the previous container.",
             "the span's start",
         ),
@@ -43,8 +38,7 @@ class ColdStart:
         float,
         column(
             "s",
-            "Time until the server was ready, or until the start failed. Equals the sum of the"
-            " parts.",
+            "Time until the server was ready or the start failed: the sum of the parts.",
             INSTANTS,
         ),
     ]
@@ -73,7 +67,7 @@ class ColdStart:
         attribute(
             names.START_INIT_CONTAINERS,
             "s",
-            "The last run of each init container. Absent in pods without init containers.",
+            "The last run of each init container. Absent without init containers.",
             _KUBERNETES,
         ),
     ] = None
@@ -82,10 +76,9 @@ class ColdStart:
         attribute(
             names.START_CONTAINER,
             "s",
-            "From the pod's assignment to a node until the server's first process began, without"
-            " `image_pull_s` and `init_containers_s`: volumes, network, start of the container,"
-            " commands before the server."
-            " After a restart of the container: the time since the previous container ended.",
+            "From the pod's assignment to a node, or after a restart from the previous container's"
+            " end, until the server's first process began, without `image_pull_s` and"
+            " `init_containers_s`.",
             _KUBERNETES,
         ),
     ] = None
@@ -94,7 +87,7 @@ class ColdStart:
         attribute(
             names.START_IMPORTS,
             "s",
-            "From the start of the first process until it had loaded the plugin: Python's imports.",
+            "From the start of the first process until the plugin was loaded: Python's imports.",
             SYSTEM,
         ),
     ] = None
@@ -103,8 +96,8 @@ class ColdStart:
         attribute(
             names.START_CONFIG,
             "s",
-            "From the loading of the plugin until the engine core's process began: arguments,"
-            " configuration of the model, tokenizer.",
+            "From the loading of the plugin until the engine core's process began: arguments, model"
+            " configuration, tokenizer.",
             _PLUGIN,
         ),
     ] = None
@@ -113,8 +106,7 @@ class ColdStart:
         attribute(
             names.START_ENGINE_PROCESS,
             "s",
-            "From the start of the engine core's process until it started its workers: imports,"
-            " and the connection to the front end.",
+            "From the start of the engine core's process until it started its workers.",
             _PLUGIN,
         ),
     ] = None
@@ -123,7 +115,7 @@ class ColdStart:
         attribute(
             names.START_WORKERS,
             "s",
-            "Start of the workers (processes and imports), without `device_s` and `weights_s`.",
+            "Start of the workers, without `device_s` and `weights_s`.",
             _PLUGIN,
         ),
     ] = None
@@ -132,7 +124,7 @@ class ColdStart:
         attribute(
             names.START_DEVICE,
             "s",
-            "Initialisation of the device and of the communication between workers (the slowest"
+            "Initialisation of the device and of the communication between workers (slowest"
             " worker).",
             _PLUGIN,
         ),
@@ -142,21 +134,20 @@ class ColdStart:
         attribute(
             names.START_WEIGHTS,
             "s",
-            "Creation of the model and reading of its weights (the slowest worker).",
+            "Creation of the model and reading of its weights (slowest worker).",
             _PLUGIN,
         ),
     ] = None
     compile_s: Annotated[
         float | None,
-        attribute(names.START_COMPILE, "s", "torch.compile (the slowest worker).", _PLUGIN),
+        attribute(names.START_COMPILE, "s", "torch.compile (slowest worker).", _PLUGIN),
     ] = None
     warm_up_s: Annotated[
         float | None,
         attribute(
             names.START_WARM_UP,
             "s",
-            "Warm-up of kernels and capture of CUDA graphs, without compilation (the slowest"
-            " worker).",
+            "Warm-up of kernels and capture of CUDA graphs, without compilation (slowest worker).",
             _PLUGIN,
         ),
     ] = None
@@ -165,8 +156,7 @@ class ColdStart:
         attribute(
             names.START_KV_CACHE,
             "s",
-            "Profiling of the memory and allocation of the KV cache, without compilation and"
-            " warm-up.",
+            "Memory profiling and allocation of the KV cache, without compilation and warm-up.",
             _PLUGIN,
         ),
     ] = None
@@ -175,8 +165,8 @@ class ColdStart:
         attribute(
             names.START_UNSPLIT,
             "s",
-            "From the start of the workers until the model was warm. Present only if no worker"
-            " reported the parts of this time.",
+            "From the start of the workers until the model was warm, if no worker reported the"
+            " parts of this time.",
             _PLUGIN,
         ),
     ] = None
@@ -185,8 +175,8 @@ class ColdStart:
         attribute(
             names.START_SERVER,
             "s",
-            "From when the engine was ready until the HTTP server accepted requests. Absent"
-            " without an HTTP server.",
+            "From when the engine was ready until the HTTP server accepted requests. Absent without"
+            " one.",
             _PLUGIN,
         ),
     ] = None
@@ -216,8 +206,8 @@ class ColdStart:
         attribute(
             names.START_FAILURE,
             "text",
-            "Why the start failed: the class of the exception, or `exit` if the server ended"
-            " without an exception. Absent if the server became ready.",
+            "Why the start failed: the exception's class, or `exit` without one. Absent if the"
+            " server became ready.",
             _PLUGIN,
         ),
     ] = None
@@ -229,12 +219,12 @@ class ColdStart:
 
     @property
     def ready_unix_ns(self) -> int:
-        """Return when the server was ready, or when the start failed."""
+        """When the server was ready, or when the start failed."""
         return self.at_unix_ns + round(self.length_s * 1e9)
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """Return the known parts by name, in order of time."""
+        """The known parts by name, in order of time."""
         found = {name: getattr(self, f"{name}_s") for name in PARTS}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -244,16 +234,16 @@ PARTS: Final = (
     *("imports", "config", "engine_process", "workers", "device", "weights"),
     *("unsplit", "compile", "kv_cache", "warm_up", "server"),
 )
-"""The parts of a start in order of time. Compilation, KV cache and warm-up can alternate."""
+"""In order of time. Compilation, KV cache and warm-up can alternate."""
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""Maximum time by which an engine's start event may be later than the end of its cold start. These
-two times differ, because the process measures them with two clocks."""
+"""A start event may be this much later than the end of its cold start, measured with another
+clock."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
-    """Return whether this start event of an engine belongs to this cold start."""
+    """Whether this start event of an engine belongs to this cold start."""
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns

@@ -1,29 +1,22 @@
-"""Compute the time that alerts and retention use: the system clock, unless senders contradict it.
+"""The time that alerts and retention use: the system clock, unless senders contradict it.
 
-The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
-since boot does not jump. After a jump, there are two candidates for the current time: the system
-clock, and the held time, which continues from before the jump. The senders' timestamps decide:
+The system clock can jump: NTP, a user, a paused virtual machine. After a jump there are two
+candidates: the system clock, and the held time, which continues with the time since boot. The
+senders' timestamps decide:
 
-- A sender whose timestamps jumped with the system clock uses the system clock too, so it does not
-  vote.
-- A sender whose timestamps did not jump is a witness. A witness votes for the candidate that is
-  nearer to its timestamps. The majority of the votes decides immediately.
-- Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
-  accepted.
+- A sender whose timestamps jumped too uses the system clock, so it does not vote.
+- Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
+- Without a vote, the held time is used for `STEPOUT_NS`, then the system clock.
 
-Suspending the machine is not a jump, because the time since boot includes the suspended time.
+At the start of Tailspan, the system clock is in doubt if it is more than `GAP_NS` ahead of the
+newest stored data, or behind it. It is used unless most senders' timestamps are shortly after that
+data.
 
-When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
-newest stored data, or behind this data, it is in doubt. A doubtful system clock is used
-nevertheless, unless most senders contradict it. A sender contradicts it if the sender's timestamps
-are shortly after the newest stored data.
+Deletion cannot be undone, so it uses `deletable_unix_ns`: it never goes back, stops while it is
+ahead, and advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at
+most one additional minute of data per minute.
 
-Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
-back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
-time since boot. So a wrong clock deletes at most one additional minute of data per minute, and
-after a downtime of a week, deletion takes a week to catch up.
-
-The clock is safe to use from any thread.
+Thread-safe.
 """
 
 import threading
@@ -38,43 +31,35 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Jumps of the system clock that are shorter than this time are always accepted. The limit is a
-third of the 15 s between two evaluations of the alerts. NTP's corrections are usually smaller
-(chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Shorter jumps are always accepted: a third of the time between two evaluations of the alerts.
+NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""At the start, the system clock is trusted if it is ahead of the newest stored data by less than
-this time."""
+"""At the start, the system clock may be this much ahead of the newest stored data."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""At the start, the system clock is trusted if it is behind the newest stored data by less than
-this time. A correct clock is at most a second behind: a stored timestamp is at most a second later
-than its arrival (collector/rows/sender_clocks.py)."""
+"""At the start, the system clock may be this much behind the newest stored data. A stored timestamp
+is at most a second after its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""Maximum speed of `deletable_unix_ns` (the clock that decides which rows are old enough to be
-deleted), as a multiple of real time. With 1, this clock could never catch up after a stop; 2 is the
-next integer."""
+"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. 1 could never catch up."""
 MAX_SENDERS: Final = MAX_TRACKED
-"""Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 
 def since_boot_ns() -> int:
-    """Return nanoseconds since boot. On Linux they include suspended time."""
+    """Nanoseconds since boot. On Linux they include suspended time."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(slots=True)
 class _Sender:
-    """The state of one sender."""
-
     offset_ns: int
-    """Unix time minus time since boot. The unix time is the newest timestamp in the sender's last
-    message, and the time since boot was read when this message arrived."""
+    """Unix time minus time since boot, from the newest timestamp of the last message and its
+    arrival."""
     received_ns: int
     before_ns: int | None = None
-    """The offset before the jump, or None if the sender's first message came after the jump."""
+    """The offset before the jump, or None if the sender is new since the jump."""
     since_jump: bool = True
 
 
@@ -95,10 +80,9 @@ class CorroboratedClock:
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the system clock has been in doubt since the start."""
         self._newest_unix_ns = 0
-        """The newest stored timestamp at the start, minus `BEHIND_NS`. A sender whose timestamps
-        are older than this has a wrong clock."""
+        """The newest stored timestamp at the start, minus `BEHIND_NS`. A sender behind it has a
+        wrong clock."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -110,15 +94,14 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """Return how far the system clock is ahead of this clock; 0 while the system clock is
-        used."""
+        """How far the system clock is ahead of this clock."""
         with self._lock:
             self._update()
             return self._system_ns - self._offset_ns
 
     @property
     def deletable_unix_ns(self) -> int:
-        """Return the time from which retention computes the age of rows."""
+        """The time from which retention computes the age of rows."""
         with self._lock:
             self._update()
             return self._deletable_unix_ns
@@ -138,11 +121,11 @@ class CorroboratedClock:
                 self._at_start = True
 
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
-        """Record the newest uncorrected timestamp of a message that has just arrived.
+        """Record the newest uncorrected timestamp of a message that has just arrived from a named
+        sender.
 
-        Call this only for senders with a unique name. If there are already `MAX_SENDERS` senders, a
-        new sender replaces the one that has been silent longest. But while the clock is in doubt,
-        the new sender is ignored.
+        Beyond `MAX_SENDERS`, a new sender replaces the one that was silent longest, or is ignored
+        while the clock is in doubt.
         """
         with self._lock:
             self._update()
@@ -163,8 +146,8 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Return whether a sender uses the system clock: true if the sender's timestamps jumped
-        when the system clock jumped."""
+        """Whether a sender uses the system clock: its timestamps jumped when the system clock
+        jumped."""
         with self._lock:
             self._update()
             known = self._senders.get(sender)
@@ -184,11 +167,9 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Return whether the system clock is near the newest stored timestamp."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _update(self) -> None:
-        """Read the clocks, detect a jump, and decide which candidate to use."""
         uncorroborated, before_ns = self._uncorroborated, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns
         self._looked_ns += elapsed_ns
@@ -224,7 +205,6 @@ class CorroboratedClock:
         self._at_start = False
 
     def _clock_jumped(self, sender: _Sender) -> bool:
-        """Return whether a sender's clock jumped with the system clock."""
         if sender.before_ns is None:
             return False
         moved_ns = sender.offset_ns - sender.before_ns
@@ -236,16 +216,16 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.received_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # the sender's clock is behind the stored data, so it is wrong
+                continue  # the sender's clock is wrong
             if self._at_start or (each.before_ns is not None and not self._clock_jumped(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # With equal votes, use the system clock at the start, and the held time after a jump.
+        # A tie decides for the system clock at the start, and for the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # until now, there was no held time
+            if self._at_start:
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

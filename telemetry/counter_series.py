@@ -1,12 +1,8 @@
-"""Compute how much the counters of engines and GPUs increased between samples.
+"""The increases of the counters of engines and GPUs between samples. Pure.
 
-Pure. A counter is a total since the start of a process. A series consists of the samples of one
-engine or GPU from one process with one start time. The increase in a time range is the sum of the
-increases between neighbouring samples of a series, so no increase is computed across a restart. If
-a counter decreases within a series, it was reset, and the increase is unknown.
-
-Here, a span is not a trace span: it consists of the first and the last sample of a series in a
-minute or an hour. If these are the same sample, the span has the length 0.
+A series is the samples of one engine or GPU from one process with one start time. No increase is
+computed across a restart. If a counter decreases within a series, it was reset, and the increase is
+unknown. A span is the first and the last sample of a series in a minute or an hour.
 """
 
 from dataclasses import dataclass
@@ -26,8 +22,8 @@ _WIDE: Final = 2**31
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Return the series of each of the n rows, as an array (n,) of series numbers from 0. Rows with
-    equal values in all columns belong to the same series."""
+    """The series of each of the n rows, as numbers from 0: (n,). A series has equal values in all
+    columns."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -45,11 +41,10 @@ class CounterSeries:
     """n samples or n spans, sorted by series and time.
 
     Attributes:
-        order: (n,) the index of each sample or span in the original columns.
-        first_unix_ns: (n,) when each sample or span starts.
-        last_unix_ns: (n,) when each sample or span ends.
-        follows: (n,) whether each sample or span has a previous neighbour: the one before it is in
-            the same series, and the gap between the two is not longer than allowed.
+        order: (n,) their indices in the original columns.
+        first_unix_ns: (n,) when each starts.
+        last_unix_ns: (n,) when each ends.
+        follows: (n,) whether the one before it is in the same series, within the allowed gap.
     """
 
     order: IntArray
@@ -68,10 +63,10 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) the series number of each sample or span.
-            first_unix_ns: (n,) when each sample or span starts.
+            series: (n,) the series number of each.
+            first_unix_ns: (n,) when each starts.
             last_unix_ns: (n,) when each span ends, or None for samples.
-            longest_gap_s: maximum gap between two neighbours, or None for no limit.
+            longest_gap_s: between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -83,14 +78,13 @@ class CounterSeries:
         return cls(order, first_ns, last_ns, follows)
 
     def rises(self, values: FloatArray) -> FloatArray:
-        """Return, for each sample, the increase of a counter since the sample before it.
+        """The increase of a counter since the previous sample, for each sample.
 
         Args:
-            values: (n,) the counter in each sample, in the order of the columns; NaN if unknown.
+            values: (n,) in the order of the columns; NaN if unknown.
 
         Returns:
-            (n,) in the order of the columns. NaN if a sample has no previous neighbour, or if the
-            counter was reset between the two.
+            (n,) in the order of the columns; NaN without a previous neighbour or after a reset.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -100,17 +94,15 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Return, for each sample or span, the seconds since its previous neighbour ended.
-
-        The result is (n,), in the order of the columns. NaN if there is no previous neighbour.
-        """
+        """Seconds since the previous neighbour ended: (n,), in the order of the columns; NaN
+        without one."""
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
         apart[~self.follows] = np.nan
         return self._as_given(apart)
 
     def intervals(self) -> "Intervals":
-        """Return all spans, followed by the intervals between neighbouring spans."""
+        """All spans, followed by the intervals between neighbouring spans."""
         next_positions = np.flatnonzero(self.follows)
         return Intervals(
             self.order,
@@ -127,14 +119,13 @@ class CounterSeries:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The n spans of a `CounterSeries`, followed by the m intervals between them. A span is a part
-    of a counter's series, and an interval lies between two successive spans of one series.
+    """The n spans of a `CounterSeries`, followed by the m intervals between spans of one series.
 
     Attributes:
         order: (n,) the index of each span in the original columns.
-        next_positions: (m,) for each interval, the position in `order` of the span after it.
-        start_unix_ns: (n + m,) when each span starts, then when each interval starts.
-        end_unix_ns: (n + m,) when each span ends, then when each interval ends.
+        next_positions: (m,) the position in `order` of the span after each interval.
+        start_unix_ns: (n + m,)
+        end_unix_ns: (n + m,)
     """
 
     order: IntArray
@@ -143,19 +134,18 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return indices in the columns: first the index of each span, then, for each interval, the
-        index of the span before it."""
+        """Indices in the columns: (n + m,) of each span, then of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
-        """Return the increase of a counter in each span and each interval.
+        """The increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) the counter at the start of each span, in the order of the columns.
-            last: (n,) the counter at the end of each span.
+            first: (n,) at the start of each span, in the order of the columns.
+            last: (n,) at the end of each span.
 
         Returns:
-            (n + m,): NaN if a value is unknown, and a negative number if the counter was reset.
+            (n + m,): NaN if a value is unknown, negative if the counter was reset.
         """
         first, last = first[self.order], last[self.order]
         across = first[self.next_positions] - last[self.next_positions - 1]

@@ -1,7 +1,6 @@
-"""Convert frozen dataclasses to JSON text and back.
+"""Convert frozen dataclasses to JSON text and back. Pure.
 
-Pure. `read` accepts only the fields and the types that the dataclass declares, because the text may
-be from a damaged database or another version of Tailspan.
+`read` is strict: the text may be from a damaged database or another version of Tailspan.
 """
 
 import json
@@ -15,7 +14,7 @@ Read = TypeVar("Read")
 
 
 def write(value: Any) -> str:
-    """Return a dataclass as JSON text.
+    """The dataclass as JSON text.
 
     Raises:
         ValueError: a number is not finite.
@@ -24,12 +23,11 @@ def write(value: Any) -> str:
 
 
 def read(kind: type[Read], text: str) -> Read:
-    """Return the dataclass that `write` wrote.
+    """The dataclass that `write` wrote.
 
     Args:
-        kind: a dataclass. The fields of the dataclass may be texts, numbers, booleans, enums of
-            texts, dataclasses, and sequences, tuples, unions and mappings (with text keys) of
-            these.
+        kind: its fields may be texts, numbers, booleans, text enums, dataclasses, and sequences,
+            tuples, unions and mappings (with text keys) of these.
 
     Raises:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.
@@ -43,7 +41,6 @@ def read(kind: type[Read], text: str) -> Read:
 
 
 def _number(value: Any) -> Any:
-    """Convert a NumPy number to a Python number."""
     return value.item()
 
 

@@ -19,7 +19,7 @@ _SHOWN = 60
 
 
 def parse_ns(text: str) -> int:
-    """Return the nanoseconds of a duration.
+    """The nanoseconds of a duration.
 
     Raises:
         ValueError: the text is malformed, or the duration is zero.
@@ -34,7 +34,7 @@ def parse_ns(text: str) -> int:
 
 
 def parse_s(text: str) -> int:
-    """Return the seconds of a duration that must be whole seconds.
+    """The seconds of a duration.
 
     Raises:
         ValueError: the text is malformed, or the duration is zero or not in whole seconds.
@@ -49,7 +49,7 @@ def parse_s(text: str) -> int:
 
 
 def render(seconds: int) -> str:
-    """Return seconds as text, in the largest unit (d, h, m or s) in which the number is whole."""
+    """Seconds as text, in the largest unit (d, h, m or s) in which the number is whole."""
     unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
     return f"{seconds // UNITS_S[unit]}{unit}"
 

@@ -1,7 +1,6 @@
-"""Define an engine sample: the state of an engine at one instant.
+"""The state of an engine at one instant.
 
-A gauge is a value at that instant. A total (`*_total`) counts from `started_unix_ns`, the start of
-the engine or of the front end that reports it.
+A total (`*_total`) counts from `started_unix_ns`, the start of the engine or of its front end.
 """
 
 from dataclasses import dataclass
@@ -23,16 +22,14 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MAX_TRACKED: Final = 1_200
-"""Maximum number of replicas, of engines, and of senders that one collector tracks. Five collectors
-are enough for 5,000 replicas, even if a hash distributes the replicas unevenly."""
+"""Maximum replicas, engines and senders of one collector: five collectors are enough for 5,000
+replicas, even if a hash distributes them unevenly."""
 HUNG_S: Final = 60
-"""Seconds without a completed step after which an engine with requests counts as hung.
+"""Seconds without a completed step after which an engine with requests counts as hung, as in vLLM
+(VLLM_RINGBUFFER_WARNING_INTERVAL).
 
-vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
-and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
-a prefill of 128k tokens in one chunk. For this prefill, a 70B model needs about 4e16 FLOP: 18e15
-for the weights (2 x 70e9 x 128e3) and 22e15 for attention. This takes four H100 GPUs 20 s at half
-of their peak of 990 TFLOP/s.
+The longest legitimate step, a prefill of 128k tokens of a 70B model in one chunk, takes 20 s on
+four H100 GPUs: about 4e16 FLOP at half of their peak of 990 TFLOP/s.
 """
 
 
@@ -40,10 +37,9 @@ HUNG_REMEDY: Final = (
     "Check the server's log first, then GPU errors (nvidia-smi; Xid in dmesg). `py-spy dump` of the"
     " EngineCore process shows where it hangs. Then restart the server."
 )
-"""Instructions for the user if an engine hangs."""
 
 
-# The class has no slots, so that `sample_layouts` can set all fields at once.
+# No slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
     """The state of one engine at one instant, as one process reported it. Unknown values are
@@ -90,7 +86,7 @@ class EngineSample:
         int | None,
         metric(
             names.DEFERRED,
-            "Waiting requests that temporarily cannot be scheduled.",
+            "Waiting requests that currently cannot be scheduled.",
             SCHEDULER,
         ),
     ] = None
@@ -98,8 +94,8 @@ class EngineSample:
         int | None,
         metric(
             names.FETCHING_KV,
-            "Waiting requests for which KV cache is being loaded from outside the engine. Absent"
-            " before vLLM 0.32 and without a KV connector.",
+            "Waiting requests whose KV cache is being loaded from outside the engine. Absent before"
+            " vLLM 0.32 and without a KV connector.",
             SCHEDULER,
         ),
     ] = None
@@ -107,9 +103,8 @@ class EngineSample:
         int | None,
         metric(
             names.IN_FLIGHT,
-            "Requests that the front end sent to its engines and that have not ended, without"
-            " those of disconnected clients. A front end with several engines reports the same"
-            " count for each engine.",
+            "Requests that the front end sent to its engines and that have not ended, without those"
+            " of disconnected clients. All engines of a front end have the same count.",
             FRONT_END,
         ),
     ] = None
@@ -125,10 +120,9 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "The shorter of two times: the time since the front end received the engine's last"
-            " step, and the time for which the engine has had a request in flight. Absent if the"
-            " engine has no request in flight. If the front end cannot determine which engine has"
-            " a request, the newest step of any engine counts.",
+            "The shorter of: time since the engine's last step, and time for which the engine has"
+            " had a request in flight. Absent without a request in flight. The newest step of any"
+            " engine counts if the front end cannot attribute its requests to engines.",
             FRONT_END,
         ),
     ] = None
@@ -139,7 +133,7 @@ class EngineSample:
         int | None,
         metric(
             names.WAITING_LORAS,
-            "Waiting requests that use an adapter. Absent if no adapters are served.",
+            "Waiting requests that use an adapter. Absent without adapters.",
             "vLLM's scheduler",
         ),
     ] = None
@@ -169,8 +163,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL[2],
-            "Step model, κ: seconds per unit of prefill attention. A chunk of p prompt tokens after"
-            " `start` earlier tokens has p·(start + p/2) units.",
+            "Step model, κ: seconds per unit of prefill attention. A chunk of p prompt tokens"
+            " after `start` earlier tokens has p·(start + p/2) units.",
             LEDGER,
             rolled_up=True,
         ),
@@ -206,8 +200,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL_ERROR,
-            "Typical error of the step model on steps not used for the fit, relative to the"
-            " prediction.",
+            "Typical error of the step model, relative to the prediction, on steps not used for the"
+            " fit.",
             LEDGER,
             quantity="number",
         ),
@@ -217,7 +211,7 @@ class EngineSample:
         metric(
             names.STEP_MODEL_R_SQUARED,
             "Share of the variance that the step model predicts, on steps not used for the fit."
-            " Below zero for a poor fit.",
+            " Negative for a poor fit.",
             LEDGER,
             quantity="score",
         ),
@@ -247,8 +241,7 @@ class EngineSample:
         float | None,
         metric(
             names.PREFILL_ATTENTION,
-            "Attention of the computed prompt tokens, in token pairs. A chunk of p prompt tokens"
-            " after `start` earlier tokens has p·(start + p/2) pairs.",
+            "Attention of the computed prompt tokens, in token pairs (the units of κ).",
             LEDGER,
             rolled_up=True,
         ),
@@ -261,8 +254,7 @@ class EngineSample:
         int | None,
         metric(
             names.SCHEDULED_DECODES,
-            "Decoding sequences, counted at each step. With speculative decoding, a sequence"
-            " generates several tokens per step.",
+            "Decoding sequences, counted at each step.",
             LEDGER,
             rolled_up=True,
         ),
@@ -271,8 +263,8 @@ class EngineSample:
         int | None,
         metric(
             names.PREFILL_TOKENS,
-            "Prompt tokens computed, counted when a prefill is complete. Before vLLM 0.16 this"
-            " includes cached tokens.",
+            "Prompt tokens computed, counted when a prefill is complete. Includes cached tokens"
+            " before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -333,8 +325,8 @@ class EngineSample:
         int | None,
         metric(
             names.KV_TRANSFER_BYTES,
-            "Bytes of KV cache that a connector transferred, in both directions. Reported for NIXL"
-            " and offloading connectors.",
+            "Bytes of KV cache that a NIXL or offloading connector transferred, in both"
+            " directions.",
             SCHEDULER,
         ),
     ] = None
@@ -342,7 +334,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_TRANSFER_TIME,
-            "Sum of the durations of KV-cache transfers, including overlapping transfers.",
+            "Sum of the durations of KV-cache transfers. They may overlap.",
             SCHEDULER,
         ),
     ] = None
@@ -354,9 +346,8 @@ class EngineSample:
         int | None,
         metric(
             names.HOST_CACHE_HITS,
-            "Prompt tokens found outside the engine, in host memory. The counters by tier (host"
-            " memory, another engine, disk) are absent before vLLM 0.32. They can sum to less than"
-            " the external hits, because vLLM may not specify the tier of a hit.",
+            "Prompt tokens found outside the engine, in host memory. The counters by tier are"
+            " absent before vLLM 0.32, and may sum to less than the external hits.",
             SCHEDULER,
         ),
     ] = None
@@ -388,7 +379,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_OFFLOAD_LOAD_TIME,
-            "Sum of the durations of the connector's loads, including overlapping loads.",
+            "Sum of the durations of the connector's loads. They may overlap.",
             SCHEDULER,
         ),
     ] = None
@@ -404,7 +395,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_OFFLOAD_STORE_TIME,
-            "Sum of the durations of the connector's stores, including overlapping stores.",
+            "Sum of the durations of the connector's stores. They may overlap.",
             SCHEDULER,
         ),
     ] = None
@@ -436,7 +427,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_TIER_READ_TIME,
-            "Sum of the durations of reads from secondary tiers, including overlapping reads.",
+            "Sum of the durations of reads from secondary tiers. They may overlap.",
             SCHEDULER,
         ),
     ] = None
@@ -452,7 +443,7 @@ class EngineSample:
         float | None,
         metric(
             names.KV_TIER_WRITE_TIME,
-            "Sum of the durations of writes to secondary tiers, including overlapping writes.",
+            "Sum of the durations of writes to secondary tiers. They may overlap.",
             SCHEDULER,
         ),
     ] = None
@@ -460,8 +451,8 @@ class EngineSample:
         int | None,
         metric(
             names.MM_CACHE_QUERIES,
-            "Images, videos and audio clips that the front end looked up in its multimodal cache."
-            " Absent for models without such input.",
+            "Images, videos and audio clips looked up in the front end's multimodal cache. Absent"
+            " for models without such input.",
             SCHEDULER,
         ),
     ] = None
@@ -469,7 +460,7 @@ class EngineSample:
         int | None,
         metric(
             names.MM_CACHE_HITS,
-            "Images, videos and audio clips that were found in the multimodal cache.",
+            "Images, videos and audio clips found in the multimodal cache.",
             SCHEDULER,
         ),
     ] = None
@@ -489,7 +480,7 @@ class EngineSample:
         float | None,
         metric(
             names.MODELLED_FLOPS,
-            "FLOPs per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
+            "FLOPs per GPU, estimated by vLLM with `--enable-mfu-metrics`.",
             SCHEDULER,
         ),
     ] = None
@@ -497,7 +488,7 @@ class EngineSample:
         float | None,
         metric(
             names.MODELLED_READ_BYTES,
-            "Bytes read from memory per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
+            "Bytes read from memory per GPU, estimated by vLLM with `--enable-mfu-metrics`.",
             SCHEDULER,
         ),
     ] = None
@@ -505,7 +496,7 @@ class EngineSample:
         float | None,
         metric(
             names.MODELLED_WRITE_BYTES,
-            "Bytes written to memory per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
+            "Bytes written to memory per GPU, estimated by vLLM with `--enable-mfu-metrics`.",
             SCHEDULER,
         ),
     ] = None
@@ -513,7 +504,7 @@ class EngineSample:
         int | None,
         metric(
             names.HOST_CPUS,
-            "Number of the machine's processors. Processor metrics are reported on Linux only.",
+            "The machine's processors. Processor metrics are reported on Linux only.",
             SYSTEM,
         ),
     ] = None
@@ -521,8 +512,8 @@ class EngineSample:
         float | None,
         metric(
             names.PROCESS_CPU_TIME,
-            "Processor time of the reporting process, such as the API server. All engines of the"
-            " process have the same value.",
+            "Processor time of the reporting process, such as the API server. Equal for all engines"
+            " of the process.",
             SYSTEM,
         ),
     ] = None
@@ -530,8 +521,7 @@ class EngineSample:
         float | None,
         metric(
             names.CORE_CPU_TIME,
-            "Processor time of the engine core's process, which may be the same as the reporting"
-            " process.",
+            "Processor time of the engine core's process, which may be the reporting process.",
             SYSTEM,
         ),
     ] = None
@@ -555,8 +545,8 @@ class EngineSample:
         int | None,
         metric(
             names.SPANS_DROPPED,
-            "Requests that could not be reported, by `tailspan.drop.reason`. All engines of the"
-            " process have the same value.",
+            "Requests that could not be reported, by `tailspan.drop.reason`. Equal for all engines"
+            " of the process.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -565,8 +555,7 @@ class EngineSample:
         metric(
             names.HOOK_FAILURES,
             "Failures inside the instrumentation, by `tailspan.hook`: exceptions, refused"
-            " connections, and dropped messages between front end and engine core. They do not"
-            " affect vLLM.",
+            " connections, dropped messages. They do not affect vLLM.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -575,8 +564,8 @@ class EngineSample:
         metric(
             names.ACCOUNTS_DROPPED,
             "Accounts (the step ledger's result for one request) that front ends did not receive,"
-            " summed over all front ends. The cause is a front end that read too slowly, or a"
-            " request that the engine core could not track.",
+            " summed over all front ends: a front end read too slowly, or the engine core could not"
+            " track a request.",
             INSTRUMENTATION,
         ),
     ] = None

@@ -1,10 +1,7 @@
-"""Describe the fields of requests and samples.
+"""Describe the fields of requests and samples: unit, meaning, source, OpenTelemetry name.
 
-Each field of `RequestTimeline`, `EngineSample` and `GpuSample` has an annotation with its unit,
-meaning, source and OpenTelemetry name. The tables of the collector and the store,
-docs/attributes.md and the JSON of `tailspan requests` are derived from these annotations.
-
-    queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
+Tables of the collector and the store, docs/attributes.md and the JSON of `tailspan requests` are
+derived from these annotations.
 """
 
 from enum import Enum
@@ -15,8 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""The kind of a field's values: a count is a whole number, a ratio is at most 1, and only a score
-may be negative."""
+"""Counts are whole numbers, ratios are at most 1, and only scores may be negative."""
 
 
 HTTP: Final = "HTTP layer"
@@ -41,10 +37,10 @@ class FieldDescription(NamedTuple):
 
     Attributes:
         unit: a UCUM unit, or the type of a value without a unit.
-        meaning: an explanation of the field, in one or more sentences.
+        meaning: one or more sentences.
         source: where the sender gets the value from, such as "request header".
         wire: the OpenTelemetry name, or None if Tailspan itself sets the field.
-        quantity: the kind of the values; None to derive the kind from the type and the unit.
+        quantity: None to derive it from the type and the unit.
     """
 
     unit: str
@@ -76,8 +72,7 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
-    """Describe a field that is not an attribute or a metric: Tailspan computes it, or reads it from
-    another part of a message, such as a span's id."""
+    """Describe a field that Tailspan computes, or reads from another part of a message."""
     return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 
@@ -99,7 +94,7 @@ class DescribedField(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """Return the kind of the field's values."""
+        """The kind of the field's values."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:
@@ -110,13 +105,13 @@ class DescribedField(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Return whether the field is a counter."""
+        """Whether the field is a counter."""
         return self.name.endswith("_total")
 
 
 @cache
 def fields_of(row_type: type) -> tuple[DescribedField, ...]:
-    """Return the fields of an annotated dataclass, in order.
+    """The fields of an annotated dataclass, in order.
 
     Raises:
         TypeError: a field has no description.
@@ -127,12 +122,12 @@ def fields_of(row_type: type) -> tuple[DescribedField, ...]:
 
 
 def on_the_wire(row_type: type) -> dict[str, DescribedField]:
-    """Return the fields that senders report, by attribute or metric name."""
+    """The fields that senders report, by attribute or metric name."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 
 def rolled_up(row_type: type) -> tuple[str, ...]:
-    """Return the names of the fields that rollups include."""
+    """The names of the fields that rollups include."""
     return tuple(each.name for each in fields_of(row_type) if each.about.rolled_up)
 
 

@@ -1,4 +1,4 @@
-"""Convert GPU samples to OpenTelemetry metrics. Pure. An unknown value has no data point."""
+"""Convert GPU samples to OpenTelemetry metrics. Pure."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,8 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def gpu_metrics_of(samples: Iterable[GpuSample], resource: Resource) -> ResourceMetrics:
-    """Return samples of one replica's GPUs as OTLP metrics. The OTLP resource is the replica."""
+    """OTLP metrics of one replica's GPUs. The resource is the replica. Unknown values have no data
+    point."""
     points: dict[str, list[NumberDataPoint]] = {}
     for sample in samples:
         attributes: dict[str, str] = {names.GPU: sample.gpu}

@@ -1,7 +1,4 @@
-"""Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
-
-A value that a GPU does not report is None, and is not replaced by a similar value.
-"""
+"""The state of a GPU at one instant. A value that it does not report is None."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +19,12 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-# The class has no slots, so that `sample_layouts` can set all fields at once.
+# No slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class GpuSample:
-    """The state of one GPU of one replica at one instant. Unknown values are None.
+    """The state of one GPU of one replica at one instant.
 
-    `gpu` is the UUID, or the index if the GPU has no UUID. `throttle_reasons` are sorted and joined
-    by commas, and empty if the clock was not limited. `energy_j_total` counts since the driver was
-    loaded.
+    `throttle_reasons` are sorted and joined by commas; empty without a limit.
     """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
@@ -153,7 +148,7 @@ METRICS: Final[Mapping[str, str]] = {
 
 THROTTLE_REASONS: Final = frozenset(
     {
-        # NVIDIA's reasons, under NVML's names
+        # NVIDIA, under NVML's names
         "applications_clocks_setting",
         "sw_power_cap",
         "hw_slowdown",
@@ -164,7 +159,7 @@ THROTTLE_REASONS: Final = frozenset(
         "display_clock_setting",
         "board_limit",
         "reliability",
-        # AMD's reasons, named after the violations that AMD SMI reports
+        # AMD, named after the violations that AMD SMI reports
         "prochot_thermal",
         "ppt_power",
         "socket_thermal",
@@ -173,9 +168,9 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The known reasons. Other reasons are stored as reported."""
+"""Other reasons are stored as reported."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:
-    """Return these reasons in the format of `GpuSample.throttle_reasons`."""
+    """The reasons in the format of `GpuSample.throttle_reasons`."""
     return ",".join(sorted(reasons))

@@ -1,7 +1,6 @@
-"""Define a report of a request in flight: a server's newest report of a request that has not ended.
+"""A server's newest report of a request that has not ended.
 
-The latencies of the request never become shorter than in the report. So if the request already
-misses a latency objective, it will also miss the objective when it ends.
+Latencies only grow, so a latency objective that the report misses stays missed.
 """
 
 from dataclasses import dataclass
@@ -10,17 +9,13 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds. This age equals the interval at which servers
-export rows."""
+"""Minimum age of a reported request, in seconds: the interval at which servers export rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightRequest:
-    """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
-
-    When the request has ended, its row arrives with the same `trace_id`, `span_id` and
-    `received_unix_ns`.
-    """
+    """A report of one request in flight at `seen_unix_ns`. The ended request has the same
+    `trace_id`, `span_id` and `received_unix_ns`."""
 
     span_id: str
     trace_id: str
@@ -28,7 +23,7 @@ class InFlightRequest:
     seen_unix_ns: int
     source: Source
     ttft_s: float | None = None
-    """The time to first byte, or None if no byte was sent yet."""
+    """None if no byte was sent yet."""
     reported_in_flight_s: float | None = None
     """The age of the request in the previous report, or None in the first report."""
     operation: str | None = None
@@ -42,13 +37,12 @@ class InFlightRequest:
     streamed: bool | None = None
     prompt_tokens: int | None = None
     clock_ahead_s: float | None = None
-    """See `RequestTimeline`."""
     engine: int | None = None
     """The engine that the front end chose, or None if it is not reported."""
 
     @property
     def age_s(self) -> float:
-        """Return the age of the request at `seen_unix_ns`."""
+        """The age of the request at `seen_unix_ns`."""
         return (self.seen_unix_ns - self.received_unix_ns) / 1e9
 
 
@@ -56,5 +50,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that are equal in a report and in the row of the ended request. `engine` is not among
-them, because some front ends determine the engine only at the end."""
+"""Equal in a report and in the row of the ended request, unlike `engine`, which some front ends
+determine only at the end."""

@@ -1,7 +1,5 @@
-"""Return the shell commands that install missing packages.
-
-If Tailspan runs from a source folder, the commands install from this folder.
-"""
+"""The shell commands that install missing packages, from the source folder if Tailspan runs from
+one."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +13,7 @@ class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
 
 
 def install_plugin(root: Path = ROOT) -> str:
-    """Return the command that installs the plugin in vLLM's environment."""
+    """The command that installs the plugin in vLLM's environment."""
     source = root / "instrumentation"
     if (source / "pyproject.toml").is_file():
         return f"pip install {source}"
@@ -23,7 +21,7 @@ def install_plugin(root: Path = ROOT) -> str:
 
 
 def install_extra(extra: str, root: Path = ROOT) -> str:
-    """Return the command that installs an extra in Tailspan's environment."""
+    """The command that installs an extra in Tailspan's environment."""
     if (root / "pyproject.toml").is_file():
         return f"pip install -c {root / 'constraints.txt'} '{root}[{extra}]'"
     return f"pip install 'tailspan[{extra}]'"

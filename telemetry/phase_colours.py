@@ -1,7 +1,6 @@
-"""Define the colours of a request's phases, for pages, dashboards and pictures.
+"""The colours of a request's phases, for pages, dashboards and pictures.
 
-People with a colour vision deficiency can distinguish the colours on light and dark backgrounds
-(tests/ui/kit/test_colours.py).
+Distinguishable with a colour vision deficiency, on light and dark (tests/ui/kit/test_colours.py).
 """
 
 from typing import Final

@@ -1,9 +1,8 @@
-"""Parse prefix ladders, which show which requests begin with the same tokens.
+"""Parse prefix ladders, which show which requests begin with the same tokens. Pure.
 
-Pure. A ladder is a text: the tokens per KV-cache block, such as `16:`, followed by four characters
-for each rung. The first rung stands for the empty prompt. Each of the other rungs stands for the
-prefix that ends at one of `POSITIONS`. Requests with equal rungs up to a position have the same
-tokens up to it. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
+A ladder is the tokens per KV-cache block, such as `16:`, then four characters for each rung: the
+empty prompt, then the prefixes that end at `POSITIONS`. Requests with equal rungs up to a position
+have the same tokens up to it. The plugin computes them (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -32,15 +31,15 @@ class Ladders:
     """The ladders of n requests."""
 
     block_tokens: NDArray[np.int64]
-    """An array (n,) with the tokens per KV-cache block; 0 for a request without a ladder."""
+    """(n,) tokens per KV-cache block; 0 without a ladder."""
     offsets: NDArray[np.int64]
-    """An array (n + 1,). The rungs of request i are `rungs[offsets[i]:offsets[i + 1]]`."""
+    """(n + 1,) The rungs of request i are `rungs[offsets[i]:offsets[i + 1]]`."""
     rungs: NDArray[np.uint32]
-    """An array (m,), the rungs of all requests. Each number stands for a rung's four characters."""
+    """(m,) the rungs of all requests. A number stands for a rung's four characters."""
 
 
 def is_ladder(text: str) -> bool:
-    """Return whether a text is a ladder."""
+    """Whether a text is a ladder."""
     return _LADDER.fullmatch(text) is not None
 
 

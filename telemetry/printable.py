@@ -2,7 +2,7 @@
 
 
 def printable(text: str, widest: int) -> str:
-    """Return a text on one line, with control characters escaped, at most `widest` characters."""
+    """The text on one line, with control characters escaped, at most `widest` characters."""
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
         for each in text[: widest + 1]
@@ -11,5 +11,5 @@ def printable(text: str, widest: int) -> str:
 
 
 def first_upper(text: str) -> str:
-    """Return a text that begins with a capital letter."""
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]

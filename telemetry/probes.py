@@ -1,7 +1,6 @@
-"""Define a probe: one request from the prober to an endpoint, measured by the prober.
+"""A probe: one request from the prober to an endpoint, measured by the prober.
 
-The server also reports the probe, as a request with the tenant `PROBE_TENANT`. Queries leave out
-the requests of this tenant, unless a query selects the tenant.
+The server reports it too, as a request of `PROBE_TENANT`, which queries leave out by default.
 """
 
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from tailspan_vllm import names
 from telemetry.fields import PROBER, attribute, column
 
 PROBE_TENANT: Final = "tailspan-probe"
-"""The tenant that the prober sends with each request."""
 
 
 SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")
-"""The parts of the time from a probe's intended start until its connection is ready."""
+"""From a probe's intended start until its connection is ready."""
 WAIT_PARTS: Final = (*SET_UP_PARTS, "e2e_s")
-"""The parts of the time from a probe's intended start to its end."""
+"""From a probe's intended start to its end."""
 
 
 class ProbeOutcome(StrEnum):
@@ -38,21 +36,21 @@ class ProbeOutcome(StrEnum):
 
     @property
     def succeeded(self) -> bool:
-        """Return whether the endpoint sent a complete answer."""
+        """Whether the endpoint sent a complete answer."""
         return self in (ProbeOutcome.STOP, ProbeOutcome.LENGTH, ProbeOutcome.CACHED)
 
     @property
     def sent(self) -> bool:
-        """Return whether the prober tried to reach the endpoint."""
+        """Whether the prober tried to reach the endpoint."""
         return self not in (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One probe. Unknown values are None.
+    """One probe. The time to connect is `dns_s` + `connect_s` + `tls_s`.
 
-    The time to connect is `dns_s` + `connect_s` + `tls_s`. `written_s`, `e2e_s` and the times to
-    the first byte, event or token begin when the connection is ready.
+    `written_s`, `e2e_s` and the times to the first byte, event or token begin when the connection
+    is ready.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -70,11 +68,10 @@ class Probe:
         attribute(
             names.PROBE_OUTCOME,
             "text",
-            "`stop`, `length`, `cached` (a complete answer from a cache before the model, according"
-            " to a header), `rejected` (an HTTP status that is not a success), `error`,"
-            " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
-            " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
-            " because it would exceed the budget of the day).",
+            "`stop`, `length`, `cached` (a complete answer from a cache before the model),"
+            " `rejected` (an HTTP error status), `error`, `timeout` (no complete answer before the"
+            " next probe was due), `abort` (the prober was stopped), `missed` (the prober was too"
+            " late), or `over_budget` (it would exceed the budget of the day).",
             PROBER,
         ),
     ]
@@ -90,8 +87,7 @@ class Probe:
         attribute(
             names.RESPONSE_ID,
             "text",
-            "The id in the response, or the `X-Request-Id` that the prober sent if the response had"
-            " no id.",
+            "The id in the response, or else the `X-Request-Id` that the prober sent.",
             PROBER,
         ),
     ] = None
@@ -128,8 +124,7 @@ class Probe:
         attribute(
             names.PROBE_CACHE,
             "text",
-            "The product whose response header reports a lookup in a cache before the model, such"
-            " as `portkey`.",
+            "The product whose response header reports a cache lookup, such as `portkey`.",
             PROBER,
         ),
     ] = None
@@ -138,8 +133,7 @@ class Probe:
         attribute(
             names.PROBE_CACHE_RESULT,
             "text",
-            "The result of the lookup in the cache before the model: `hit`, `miss`, `bypass` or"
-            " `unknown`.",
+            "The result of this lookup: `hit`, `miss`, `bypass` or `unknown`.",
             PROBER,
         ),
     ] = None
@@ -193,8 +187,7 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "Longest gap between two streamed events with tokens. Absent for fewer than two such"
-            " events.",
+            "Longest gap between two streamed events with tokens. Absent for fewer than two.",
             PROBER,
         ),
     ] = None
@@ -209,7 +202,7 @@ class Probe:
         attribute(
             names.PROBE_SERVER_QUEUE,
             "s",
-            "Time in the queue, as the server's response reports it.",
+            "Time in the queue, from the server's response.",
             PROBER,
         ),
     ] = None
@@ -218,7 +211,7 @@ class Probe:
         attribute(
             names.PROBE_SERVER_PREFILL,
             "s",
-            "Scheduled → first token, as the server's response reports it.",
+            "Scheduled → first token, from the server's response.",
             PROBER,
         ),
     ] = None
@@ -227,7 +220,7 @@ class Probe:
         attribute(
             names.PROBE_SERVER_DECODE,
             "s",
-            "First token → last token, as the server's response reports it.",
+            "First token → last token, from the server's response.",
             PROBER,
         ),
     ] = None
@@ -236,7 +229,7 @@ class Probe:
         attribute(
             names.PROBE_CHUNKS,
             "{event}",
-            "Events with tokens. One event may contain several tokens.",
+            "Events with tokens, each with one or more tokens.",
             PROBER,
         ),
     ] = None
@@ -271,8 +264,8 @@ class Probe:
         attribute(
             names.PROBE_COST,
             "USD",
-            "List price of the tokens. Absent if genai-prices has no price for the address and"
-            " the model.",
+            "List price of the tokens. Absent if genai-prices has none for the address and the"
+            " model.",
             PROBER,
         ),
     ] = None
@@ -289,8 +282,7 @@ class Probe:
         float | None,
         column(
             "s",
-            "Seconds subtracted from the timestamp, because the prober's clock was ahead. Absent"
-            " without a correction.",
+            "Seconds subtracted from the timestamp, because the prober's clock was ahead.",
             "collector",
         ),
     ] = None

@@ -1,10 +1,8 @@
-"""Compute quantiles of a set of values, and their confidence intervals.
+"""Quantiles of a set of values, and their confidence intervals. Pure.
 
-Pure. A quantile is always an observed value: the value at the nearest rank, ⌈n·q⌉ of n, without
-interpolation. The bounds of a confidence interval are also observed values, and are valid for any
-distribution.
-
-Source: Conover, Practical Nonparametric Statistics, 3rd ed., §3.2.
+A quantile is the observed value at the nearest rank, ⌈n·q⌉ of n. The bounds of its interval are
+also observed values, valid for any distribution. Source: Conover, Practical Nonparametric
+Statistics, 3rd ed., §3.2.
 """
 
 from fractions import Fraction
@@ -18,22 +16,15 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""95 % of the values of a normal distribution lie within this number of standard deviations of the
-mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return a quantile of a set of values.
-
-    It is the smallest value v for which at least a share q of the values is ≤ v.
+    """The smallest value v for which at least a share q of the values is ≤ v, or None without
+    values.
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1). The function uses q as a decimal number, without the rounding error of a
-            float. So for 100 values and q = 0.07, the rank is 7, not 8.
-
-    Returns:
-        One of the values, or None if there are no values.
+        q: in (0, 1), used as an exact decimal number.
 
     Raises:
         ValueError: q is outside (0, 1), or a value is NaN.
@@ -44,9 +35,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Return the rank of a quantile among `number` values.
-
-    The smallest value has rank 1. Without values, the result is 0.
+    """The rank of a quantile among `number` values, from 1; 0 without values.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -57,20 +46,15 @@ def nearest_rank(number: int, q: float) -> int:
 
 
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
-    """Return the confidence interval of a quantile (95 % for z = 1.96).
+    """The confidence interval of a quantile (95 % for z = 1.96): (low, high), both observed values.
 
-    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage (the
-    probability that the interval contains the true quantile) was computed with the binomial
-    distribution: it is at least 94.7 % for n up to 5,000 and q from 0.5 to 0.99.
+    Ranks n·q ± z·√(n·q·(1−q)), rounded outwards. The binomial coverage is at least 94.7 % for n up
+    to 5,000 and q from 0.5 to 0.99. None for too few values: fewer than 381 for p99, or 8 for p50.
 
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1).
-        z: half the width of the interval in standard deviations, above 0.
-
-    Returns:
-        (low, high), both observed values, or None if there are too few values: fewer than 381 for
-        p99, or fewer than 8 for p50.
+        z: half the width in standard deviations, above 0.
 
     Raises:
         ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
@@ -84,8 +68,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """Return the ranks of the bounds of a quantile's confidence interval, or None for too few
-    values.
+    """The ranks of a quantile's confidence interval, or None for too few values.
 
     Raises:
         ValueError: q is outside (0, 1), or z is not above 0.
@@ -101,7 +84,7 @@ def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | 
 
 @lru_cache(maxsize=64)
 def least_number(q: float) -> int:
-    """Return the minimum number of values for the 95 % confidence interval of a quantile.
+    """The minimum number of values for the 95 % confidence interval of a quantile.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -121,12 +104,11 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """Return q as an exact decimal. In floats, 0.07 × 100 is slightly above 7."""
+    """In floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 
 def _at_ranks(values: FloatArray, *ranks: int) -> list[float]:
-    """Return the values with these ranks. The smallest value has rank 1."""
     places = [rank - 1 for rank in ranks]
     ordered = np.partition(values, places)
     return [float(ordered[place]) for place in places]

@@ -1,7 +1,6 @@
-"""Store many requests as rows of plain values, and as columns.
+"""Many requests as rows of plain values, and as columns.
 
-Creating a `RequestTimeline` takes longer than all other processing of a request, so it is created
-only when the request is accessed.
+A `RequestTimeline` is created only on access: this takes longer than all other processing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +22,10 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are stored as plain strings, because
-SQLite's driver processes these faster than enums."""
+"""All fields of a request, in order. Enums are plain strings, which SQLite's driver processes
+faster."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
-"""The index of each field in a row."""
 
 _ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
     (PLACE["outcome"], Outcome),
@@ -42,8 +40,8 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that `RequestRows.measures` returns. `cost_usd` is missing, because it is
-computed later."""
+"""The numeric fields that `RequestRows.measures` returns, without `cost_usd`, which is computed
+later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
@@ -70,8 +68,7 @@ class RequestRows(Sequence[RequestTimeline]):
     """A sequence of requests that stores rows. Do not add rows after a column was read.
 
     Args:
-        measures: the numeric fields, an array with one row per name in `MEASURES` and one column
-            per request, with NaN for unknown values; None to compute the array when needed.
+        measures: as `measures` returns it; None to compute it when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -95,8 +92,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the requests at these indices. If all requests are selected, return this
-        object."""
+        """The requests at these indices; this object if all are selected."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -119,7 +115,7 @@ class RequestRows(Sequence[RequestTimeline]):
     __hash__ = None  # type: ignore[assignment]  # the object is mutable
 
     def column(self, field: str) -> list[Any]:
-        """Return the values of a field. Unknown values are None."""
+        """The values of a field. Unknown values are None."""
         found = self._columns.get(field)
         if found is None:
             place = PLACE[field]
@@ -127,8 +123,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return found
 
     def measures(self) -> FloatArray:
-        """Return the numeric fields as an array with one row per name in `MEASURES` and one column
-        per request. Unknown values are NaN."""
+        """(len(MEASURES), number of requests): the numeric fields, with NaN for unknown values."""
         if self._measures is None:
             columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
             wanted = [columns[PLACE[field]] for field in MEASURES]
@@ -136,10 +131,8 @@ class RequestRows(Sequence[RequestTimeline]):
         return self._measures
 
     def numbers(self, field: str) -> FloatArray:
-        """Return the values of a numeric field or `tpot_s`: (n,), with NaN if unknown.
-
-        Do not modify the array.
-        """
+        """The values of a numeric field or `tpot_s`: (n,), with NaN if unknown. Do not modify the
+        array."""
         if field == "tpot_s":
             return self._tpot_s()
         if field in _MEASURE:
@@ -148,10 +141,10 @@ class RequestRows(Sequence[RequestTimeline]):
         return np.array(self.column(field), np.float64)
 
     def is_known(self, field: str) -> bool:
-        """Return whether any request has a value for the field."""
+        """Whether any request has a value for the field."""
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # a new array, so it may be changed
+        between = self.numbers("output_tokens") - 1  # a new array
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

@@ -1,6 +1,6 @@
-"""Define a stored request: its phases, outcome, labels, tokens and cost.
+"""A stored request: its phases, outcome, labels, tokens and cost.
 
-An unknown value is None, never 0 or NaN. Durations are in seconds unless the name has another unit.
+An unknown value is None, never 0 or NaN.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
     @property
     def answered(self) -> bool:
-        """Return whether the client received a complete answer."""
+        """Whether the client received a complete answer."""
         return self in (Outcome.STOP, Outcome.LENGTH)
 
 
@@ -55,11 +55,8 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """The place where a request was measured.
-
-    `http`: at the HTTP edge and in the engine. `engine`: only in the engine. `edge`: only at the
-    HTTP edge. `client`: only in the client; the durations include the network.
-    """
+    """Where a request was measured: the HTTP edge and the engine, one of them, or the client (with
+    the network)."""
 
     HTTP = "http"
     ENGINE = "engine"
@@ -71,31 +68,25 @@ class PricedBy(StrEnum):
     """The method by which the cost of a request was computed."""
 
     LEDGER = "ledger"
-    """The cost comes from the request's share of each engine step."""
+    """From the request's share of each engine step."""
     TOKENS = "tokens"
-    """The cost comes from weighted tokens, because the engine steps are unknown."""
+    """From weighted tokens, because the engine steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
-"""The phases of a request, in order. They are consecutive, from received to delivered."""
+"""In order and consecutive, from received to delivered."""
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
-"""The parts of prefill and of decode, in the order of the names: the request's own work; prefills
-of other requests; decodes of other requests; preemption, until the discarded work is computed
-again; step time that no scheduled work explains.
-"""
+"""The parts of prefill and of decode: own work; others' prefills; others' decodes; preemption,
+until the discarded work is computed again; step time that no scheduled work explains."""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`. The request waited, in the order of the names: for a free place in the
-batch; for free KV-cache blocks; for a step with enough token budget; for its own adapter, cache or
-grammar; for the end of the current step.
-"""
+"""The parts of `queue_s`, waiting for: a place in the batch; KV-cache blocks; token budget; the
+request's own adapter, cache or grammar; the end of the current step."""
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
-"""The parts of `queue_held_s` with a known reason. The request waited, in the order of the names:
-for KV cache that was being loaded; for a grammar that was being compiled; for a free slot for its
-adapter. The rest of `queue_held_s` has other reasons, for example a paused engine.
-"""
+"""The parts of `queue_held_s` with a known reason: KV cache or grammar not ready; no slot for the
+adapter. Another reason is a paused engine."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 
@@ -110,10 +101,9 @@ STORED_LATENCIES = (*LATENCIES, "first_content_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTimeline:
-    """One request, from received to delivered.
+    """One request, from received to delivered, identified by `trace_id` and `span_id`.
 
-    `trace_id` and `span_id` (hex) identify the row. The phases sum to `e2e_s`. If the parts of
-    queue, prefill or decode are known, they sum to the phase.
+    The phases sum to `e2e_s`. The parts of queue, prefill or decode, if known, sum to the phase.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -131,8 +121,8 @@ class RequestTimeline:
             names.OUTCOME,
             "text",
             "`stop`, `length`, `abort` (the client disconnected), `error`, or `rejected` (refused"
-            " before it reached the engine). If `tailspan.basis` is `edge`, each complete answer"
-            " has `stop`. A span with this attribute is a request.",
+            " before the engine). With `tailspan.basis` = `edge`, each complete answer has `stop`."
+            " A span with this attribute is a request.",
             STATE,
         ),
     ]
@@ -149,10 +139,9 @@ class RequestTimeline:
         attribute(
             names.BASIS,
             "text",
-            "`http`: the HTTP layer and the engine were measured. `engine`: only the engine was"
-            " measured; received and delivered are the times when the front end first and last"
-            " processed the request. `edge`: only the HTTP layer was measured, because the hooks"
-            " do not fit this vLLM.",
+            "What was measured. `http`: the HTTP layer and the engine. `engine`: only the engine;"
+            " received and delivered are when the front end first and last processed the request."
+            " `edge`: only the HTTP layer, because the hooks do not fit this vLLM.",
             INSTRUMENTATION,
         ),
     ]
@@ -171,8 +160,8 @@ class RequestTimeline:
         attribute(
             names.HANDOFF,
             "s",
-            "Part of frontend: sent to the engine → recorded by the engine. The engine records"
-            " requests between two steps, so a long step or a pause adds to this time.",
+            "Part of frontend: sent to the engine → recorded by the engine, which happens between"
+            " two steps.",
             STATS,
         ),
     ] = None
@@ -212,7 +201,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[1],
             "s",
-            "Part of queue: there were not enough free KV-cache blocks.",
+            "Part of queue: too few free KV-cache blocks.",
             LEDGER,
         ),
     ] = None
@@ -241,8 +230,8 @@ class RequestTimeline:
             names.HELD_PARTS[0],
             "s",
             "Part of queue_held: the request's KV cache was being loaded from outside the engine."
-            " 0 if the connector loads within the engine's steps. The parts of queue_held are"
-            " absent before vLLM 0.18.",
+            " 0 if the connector loads within steps. The parts of queue_held are absent before vLLM"
+            " 0.18.",
             LEDGER,
         ),
     ] = None
@@ -251,8 +240,7 @@ class RequestTimeline:
         attribute(
             names.HELD_PARTS[1],
             "s",
-            "Part of queue_held: the grammar of the request's structured output was being"
-            " compiled.",
+            "Part of queue_held: the request's grammar for structured output was being compiled.",
             LEDGER,
         ),
     ] = None
@@ -270,7 +258,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[4],
             "s",
-            "Part of queue: the request waited only for the end of the current step.",
+            "Part of queue: waiting only for the end of the current step.",
             LEDGER,
         ),
     ] = None
@@ -279,7 +267,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[0],
             "s",
-            "Part of prefill: step time that the request would have taken without other requests.",
+            "Part of prefill: step time that the request needs without other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -309,8 +297,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[3],
             "s",
-            "Part of prefill: the time from a preemption until the discarded work was computed"
-            " again.",
+            "Part of prefill: from a preemption until the discarded work was computed again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -331,8 +318,8 @@ class RequestTimeline:
             names.ENCODER,
             "s",
             "Part of prefill_own: the encoder of images or audio. Estimated as the step's duration"
-            " minus the step model's prediction, divided among the step's requests by their"
-            " encoded tokens. 0 if all inputs were cached. Absent if the model has no encoder.",
+            " beyond the step model's prediction, divided by encoded tokens. 0 if all inputs were"
+            " cached. Absent without an encoder.",
             LEDGER,
         ),
     ] = None
@@ -341,7 +328,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[0],
             "s",
-            "Part of decode: step time that the request would have taken without other requests.",
+            "Part of decode: step time that the request needs without other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -371,8 +358,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[3],
             "s",
-            "Part of decode: the time from a preemption until the discarded work was computed"
-            " again.",
+            "Part of decode: from a preemption until the discarded work was computed again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -392,9 +378,8 @@ class RequestTimeline:
         attribute(
             names.TTFT,
             "s",
-            "received → first byte of the answer. Without an HTTP layer: received → first token."
-            " An answer that is not streamed has its first byte at the end. Absent for an answer"
-            " without tokens.",
+            "received → first byte of the answer, or without an HTTP layer → first token. Without"
+            " streaming, the first byte is at the end. Absent for an answer without tokens.",
             INSTANTS,
             rolled_up=True,
         ),
@@ -404,8 +389,8 @@ class RequestTimeline:
         attribute(
             names.TTFC,
             "s",
-            "received → first content of the response: neither reasoning nor a tool call. If the"
-            " response is not streamed, its content is sent at the end. Absent without content.",
+            "received → first content of the response: neither reasoning nor a tool call. Without"
+            " streaming, the end. Absent without content.",
             HTTP,
         ),
     ] = None
@@ -414,7 +399,7 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest time between two tokens. Absent for fewer than two tokens.",
+            "The longest time between two tokens. Absent for fewer than two.",
             LEDGER,
             rolled_up=True,
         ),
@@ -442,8 +427,8 @@ class RequestTimeline:
         attribute(
             names.REQUEST_MODEL,
             "text",
-            "The name under which the model is served. Absent if the client requested a model that"
-            " is not served (status 404), because text from a client must not become a label.",
+            "The name under which the model is served. Absent if the requested model is not served:"
+            " text from a client must not become a label.",
             CONFIG,
         ),
     ] = None
@@ -503,9 +488,8 @@ class RequestTimeline:
         attribute(
             names.ERROR_TYPE,
             "text",
-            "Why the request was refused before it reached the engine: the HTTP status, or a limit"
-            " such as `max_num_queued_reqs`. `engine_silent` if the engine did not report the"
-            " request's end.",
+            "Why the request was refused before the engine: the HTTP status, or a limit such as"
+            " `max_num_queued_reqs`. `engine_silent` if the engine did not report the end.",
             HTTP,
         ),
     ] = None
@@ -528,8 +512,8 @@ class RequestTimeline:
         attribute(
             names.CACHE_WRITE_INPUT_TOKENS,
             "{token}",
-            "Prompt tokens that the request computed and wrote to the engine's prefix cache: full"
-            " blocks only. Absent before vLLM 0.26, and if no token was generated.",
+            "Prompt tokens computed and written to the engine's prefix cache, in full blocks."
+            " Absent before vLLM 0.26, and if no token was generated.",
             STATE,
         ),
     ] = None
@@ -538,8 +522,7 @@ class RequestTimeline:
         attribute(
             names.EXTERNAL_CACHED_TOKENS,
             "{token}",
-            "Prompt tokens that a KV connector loaded from outside the engine. All other cached"
-            " tokens were in the engine's own cache.",
+            "Prompt tokens that a KV connector loaded from outside the engine.",
             LEDGER,
         ),
     ] = None
@@ -548,9 +531,9 @@ class RequestTimeline:
         attribute(
             names.EXTERNAL_CACHED_BYTES,
             "By",
-            "Size of the KV cache that a KV connector loaded: the loaded tokens times the bytes of"
-            " KV cache per token, on all tensor-parallel ranks. Absent with pipeline or context"
-            " parallelism, and for models with several kinds of layers.",
+            "Size of the KV cache that a KV connector loaded: tokens times bytes per token, on all"
+            " tensor-parallel ranks. Absent with pipeline or context parallelism, and for models"
+            " with several kinds of layers.",
             LEDGER,
         ),
     ] = None
@@ -560,8 +543,8 @@ class RequestTimeline:
             names.EXTERNAL_CACHE_TIER,
             "text",
             "The tier that the KV cache was loaded from: `host` (host memory), `p2p` (another"
-            " engine), `disk`, or `other`. If there were several tiers, the last of them in this"
-            " order. Absent before vLLM 0.32.",
+            " engine), `disk`, or `other`; the last of them in this order if several. Absent before"
+            " vLLM 0.32.",
             LEDGER,
         ),
     ] = None
@@ -570,10 +553,9 @@ class RequestTimeline:
         attribute(
             names.PREFIX_LADDER,
             "text",
-            "Keyed digests of a few prefixes of the prompt and the answer. Two requests with the"
-            " same digest at a position have the same tokens up to that position. Absent without"
-            " prefix caching, for less than a block of tokens, and with"
-            " `TAILSPAN_PREFIX_KEY=none`.",
+            "Keyed digests of a few prefixes of the prompt and the answer. Equal digests at a"
+            " position mean equal tokens up to it. Absent without prefix caching, for less than a"
+            " block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
             LEDGER,
         ),
     ] = None
@@ -592,8 +574,8 @@ class RequestTimeline:
         attribute(
             names.REASONING_OUTPUT_TOKENS,
             "{token}",
-            "Output tokens that are reasoning. In a stream: the tokens until the last chunk of"
-            " reasoning. Otherwise: vLLM's own count in `usage`.",
+            "Output tokens that are reasoning. In a stream: until the last chunk of reasoning."
+            " Otherwise: vLLM's own count in `usage`.",
             HTTP,
         ),
     ] = None
@@ -602,8 +584,8 @@ class RequestTimeline:
         attribute(
             names.TOOL_CALL_TOKENS,
             "{token}",
-            "Output tokens of tool calls, including tokens before a call that are not in the"
-            " response, such as a tag.",
+            "Output tokens of tool calls, including tokens that are not in the response, such as a"
+            " tag.",
             HTTP,
         ),
     ] = None
@@ -612,8 +594,7 @@ class RequestTimeline:
         attribute(
             names.CONTENT_TOKENS,
             "{token}",
-            "Output tokens of content. The tokens of reasoning, tool calls and content sum to the"
-            " output tokens.",
+            "Output tokens of content. Reasoning, tool calls and content sum to the output tokens.",
             HTTP,
         ),
     ] = None
@@ -622,9 +603,8 @@ class RequestTimeline:
         attribute(
             names.BILLED,
             "s",
-            "The request's share of its engine steps. The shares of all requests in a step sum to"
-            " the step's duration. The request's cost is this time multiplied by the engine's"
-            " price.",
+            "The request's share of its engine steps. The shares sum to each step's duration. The"
+            " cost is this time multiplied by the engine's price.",
             LEDGER,
             rolled_up=True,
         ),
@@ -654,8 +634,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Waiting requests after the last step before this request arrived. Absent if the front"
-            " end has several engines.",
+            "Waiting requests after the last step before arrival. Absent if the front end has"
+            " several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -664,8 +644,8 @@ class RequestTimeline:
         attribute(
             names.RUNNING_AT_ARRIVAL,
             "{request}",
-            "Requests in the batch after the last step before this request arrived. Absent if the"
-            " front end has several engines.",
+            "Requests in the batch after the last step before arrival. Absent if the front end has"
+            " several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -674,8 +654,8 @@ class RequestTimeline:
         attribute(
             names.KV_USAGE_AT_ARRIVAL,
             "1",
-            "Share of KV-cache blocks in use after the last step before this request arrived."
-            " Absent if the front end has several engines.",
+            "Share of KV-cache blocks in use after the last step before arrival. Absent if the"
+            " front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -685,8 +665,7 @@ class RequestTimeline:
         attribute(
             names.REPORTED_IN_FLIGHT,
             "s",
-            "Age of the request in its last report in flight. Absent if the request was never"
-            " reported in flight.",
+            "Age of the request in its last report in flight. Absent if it was never reported.",
             HTTP,
         ),
     ] = None
@@ -703,22 +682,21 @@ class RequestTimeline:
         PricedBy | None,
         column(
             "text",
-            "How the cost was computed: `ledger` (from the request's share of each engine step),"
-            " or `tokens` (from weighted tokens, because no steps are reported).",
+            "How the cost was computed: `ledger` (from the share of each engine step), or `tokens`"
+            " (from weighted tokens, because no steps are reported).",
             "collector",
         ),
     ] = None
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the TPOT: mean seconds per output token after the first. None if fewer than two
-        output tokens were generated."""
+        """Mean seconds per output token after the first. None for fewer than two output tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the TPOT: mean seconds per output token after the first. None if fewer than two output
-    tokens were generated, or if an argument is None."""
+    """Mean seconds per output token after the first; None for fewer than two tokens or an unknown
+    value."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -727,11 +705,10 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the total time of a part, such as preemption: its time in prefill plus its time in
-    decode.
+    """A part's total time in prefill and decode, such as preemption; None if one of them is
+    unknown.
 
-    If the request had no decode, return the part's time in prefill. Return None if the part's time
-    in one of these phases is unknown.
+    Without decode, only the time in prefill.
     """
     if decode_s is None:
         return in_prefill_s
@@ -746,10 +723,8 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 
 
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
-    """Create a request from the values of all fields, in order.
-
-    This function takes half the time of the constructor.
-    """
+    """Create a request from the values of all fields, in order, in half the time of the
+    constructor."""
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):
         fill(request, value)

@@ -1,15 +1,12 @@
 """Estimate quantiles of durations within 1 %, with mergeable sketches.
 
-A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
-to γ^b seconds, with γ = 101/99, so every duration in a bin is within 1 % of the bin's estimate.
-There are 115 bins per decade, from a nanosecond to 31 years. Two sketches are merged by adding
-their counts per bin. The result equals a sketch of the durations of both. The grid never changes,
-so a stored bin has the same meaning on every machine. The bounds of bins are the doubles nearest to
-(101/99)^b, computed with integers. The bin of a duration is found by a search, because the last
-digit of a logarithm would depend on the processor.
+Bin b of the grid contains durations above γ^(b−1) and up to γ^b seconds, with γ = 101/99: 115 bins
+per decade, from a nanosecond to 31 years. The grid never changes, so stored bins keep their
+meaning. Its bounds are computed with integers and searched: the last digit of a logarithm depends
+on the processor.
 
-Adding a single duration takes 0.5 µs. Adding a column of durations takes 0.07 µs per duration
-(benchmarks/sketches.py). Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
+Adding a duration takes 0.5 µs; in a column, 0.07 µs (benchmarks/sketches.py). Source: DDSketch,
+Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
 from bisect import bisect_left
@@ -29,18 +26,16 @@ IntArray = NDArray[np.int64]
 ALPHA: Final = 0.01
 """Maximum relative error of an estimate."""
 LOWEST: Final = -1036
-"""The bin of durations below a nanosecond, including 0. The estimate of this bin is 0."""
+"""The bin of durations below a nanosecond, including 0. Its estimate is 0."""
 HIGHEST: Final = 1036
-"""The bin of the longest durations, about 10⁹ s."""
 
 _ABOVE, _BELOW = 101, 99
-"""Numerator and denominator of γ = (1 + α)/(1 − α), where α is the maximum relative error."""
+"""γ = (1 + ALPHA)/(1 − ALPHA)."""
 
 
 @cache
 def _bounds_s() -> list[float]:
-    """Return the upper bound of each bin, in seconds: a quotient of two integers, rounded once to a
-    double."""
+    """The upper bound of each bin, rounded once to a double."""
     up = [_ABOVE**n / _BELOW**n for n in range(HIGHEST + 1)]
     down = [_BELOW**n / _ABOVE**n for n in range(-LOWEST, 0, -1)]
     return [*down, *up]
@@ -52,7 +47,7 @@ def _bounds_array_s() -> FloatArray:
 
 
 def bin_of(value_s: float) -> int | None:
-    """Return the bin of a duration, or None if it is negative, NaN or beyond the grid."""
+    """The bin of a duration, or None if it is negative, NaN or beyond the grid."""
     bounds_s = _bounds_s()
     # `not` also rejects NaN, because every comparison with NaN is false.
     if not 0 <= value_s <= bounds_s[-1]:
@@ -61,31 +56,28 @@ def bin_of(value_s: float) -> int | None:
 
 
 def bins_of(values_s: FloatArray) -> IntArray:
-    """Return the bins of durations, which must all lie within the grid."""
+    """The bins of durations, which must all lie within the grid."""
     return LOWEST + np.searchsorted(_bounds_array_s(), values_s)
 
 
 def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return the bins of the values that lie within the grid, and the indices of these values. NaN
-    is left out."""
+    """The bins of the values within the grid, and the indices of these values."""
     (places,) = np.nonzero((values_s >= 0) & (values_s <= _bounds_s()[-1]))
     return bins_of(values_s[places]), places
 
 
 def estimate_s(bin_: int) -> float:
-    """Return the estimate for a bin, 2γ^b/(γ + 1), which is within 1 % of all its durations."""
+    """The estimate for a bin, 2γ^b/(γ + 1), which is within 1 % of all its durations."""
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)
 
 
 def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
-    """Return the quantile at the nearest rank, ⌈n·q⌉ of n, as in `telemetry.quantiles`.
+    """The quantile in seconds, within 1 % of the duration at the nearest rank; None without
+    durations.
 
     Args:
         counts: number of durations by bin, at least 0.
         q: in (0, 1).
-
-    Returns:
-        The quantile in seconds, within 1 % of the duration at that rank, or None without durations.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -95,9 +87,9 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
 
 
 def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
-    """Return several quantiles in the order of `qs`, or an empty list without durations."""
+    """Several quantiles in the order of `qs`, or an empty list without durations."""
     ordered = sorted(counts)
-    # Use lists: for a few hundred bins, they are three times as fast as numpy.
+    # Lists: for a few hundred bins, three times as fast as numpy.
     cumulative = list(accumulate(map(counts.__getitem__, ordered)))
     number = cumulative[-1] if ordered else 0
     ranks = [nearest_rank(number, q) for q in qs]
@@ -110,12 +102,11 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A sketch of a set of durations, with their sum.
 
-    `sum_ns` is an integer, because a sum of floats would depend on the order of the durations.
-    Values that are not durations are counted only in `negative` and `unusable`.
+    `sum_ns` is an integer: a sum of floats would depend on their order. Values that are no
+    durations are counted only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
-    """The number of durations in each bin."""
     sum_ns: int = 0
     min_s: float | None = None
     max_s: float | None = None
@@ -125,11 +116,11 @@ class Sketch:
 
     @property
     def number(self) -> int:
-        """Return the number of durations."""
+        """The number of durations."""
         return sum(self.counts.values())
 
     def quantile_s(self, q: float) -> float | None:
-        """Return a quantile, like the function `quantile_s`."""
+        """Like the function `quantile_s`."""
         return quantile_s(self.counts, q)
 
     def add(self, value_s: float) -> None:
@@ -163,7 +154,7 @@ class Sketch:
         (places,) = np.nonzero(counts)
         added = zip((places + LOWEST).tolist(), counts[places].tolist(), strict=True)
         self._add_counts(added)
-        # Sum high and low bits separately, because ten very long durations would overflow 64 bits.
+        # Sum high and low bits separately: ten very long durations would overflow 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)
         self.sum_ns += (int(upper.sum()) << 31) + int(lower.sum())
         self._widen(float(values_s.min()), float(values_s.max()))

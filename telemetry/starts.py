@@ -1,8 +1,7 @@
-"""Define starts of engines with their arguments, and compare two starts.
+"""Starts of engines with their arguments, and the differences between two starts. Pure.
 
-Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent. In a comparison, an absent argument
-differs from every value.
+`arguments` is a JSON object with sorted keys such as `cache.block_size` and values that are
+numbers, booleans or strings. An absent argument differs from every value.
 """
 
 import json
@@ -12,21 +11,16 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MAX_LOADING_S: Final = 3_600.0
-"""Maximum plausible value of `loading_s`.
-
-If the time is longer, the process created the engine long after its own start, so the value is not
-the time of loading. By default, vLLM ends a start after 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
-"""
+"""Maximum plausible `loading_s`: by default, vLLM ends a start after 600 s
+(VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """The start of an engine, which was ready at `at_unix_ns`, with its arguments.
+    """The start of an engine, which was ready at `at_unix_ns`.
 
-    Unknown values are None.
-
-    `config` is the fingerprint of the arguments. `device` is the name of the engine's GPUs, and
-    `gpus` is their number. `shape` is the model's shape as a JSON object.
+    `config` is the fingerprint of the arguments. `device` and `gpus` are the name and number of its
+    GPUs. `shape` is the model's shape as JSON.
     """
 
     replica: str
@@ -45,7 +39,6 @@ class EngineStart:
     loading_s: float | None = None
     """Seconds from the start of the process until the engine was ready."""
     clock_ahead_s: float | None = None
-    """See `RequestTimeline`."""
 
 
 class Difference(NamedTuple):
@@ -57,10 +50,7 @@ class Difference(NamedTuple):
 
 
 def loading_from(start: EngineStart) -> int:
-    """Return when an engine began to load, in unix nanoseconds.
-
-    From this time on, the engine that it replaces answers no requests.
-    """
+    """When an engine began to load (unix ns), and the engine that it replaces stopped answering."""
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 
 
@@ -70,13 +60,13 @@ def written(arguments: dict[str, Argument]) -> str:
 
 
 def read(arguments: str) -> dict[str, Argument]:
-    """Parse the stored JSON text of arguments, the inverse of `written`."""
+    """Parse the JSON text that `written` returned."""
     found: dict[str, Argument] = json.loads(arguments)
     return found
 
 
 def differences(before: str, after: str) -> list[Difference]:
-    """Compare two JSON texts of arguments. Return the arguments that differ, sorted by name."""
+    """The arguments that differ between two JSON texts, sorted by name."""
     old, new = read(before), read(after)
     return [
         Difference(name, old.get(name), new.get(name))

@@ -1,4 +1,4 @@
-"""Record the health of a component of Tailspan: an asyncio task, a thread or a process."""
+"""The health of a component of Tailspan: an asyncio task, a thread or a process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,19 +8,15 @@ from dataclasses import dataclass
 class Task:
     """The health of one component.
 
-    Only one thread at a time may change the fields, and any thread may read them.
+    Only one thread at a time may change the fields; any thread may read them.
 
     Attributes:
-        name: the component's name in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. While a vital component fails,
-            senders should use another collector.
-        quiet_s: the longest normal time between two successes, or None if the component works
-            only on demand.
-        problem: why the last attempt failed, such as the exception's type, or None.
-        begun_unix_s: the first start, or None.
-        last_success_unix_s: the last success, or None.
-        alive: a function that returns whether the thread or process runs, or None if this is
-            unknown.
+        name: in metrics, `/readyz` and `tailspan doctor`.
+        vital: whether telemetry is lost while it fails, so senders should use another collector.
+        quiet_s: the longest normal time between two successes, or None if it works on demand.
+        problem: why the last attempt failed, such as the exception's type.
+        begun_unix_s: the first start.
+        alive: returns whether the thread or process runs.
     """
 
     name: str
@@ -38,13 +34,13 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt. Only the type of an exception is stored, because its message may
-        contain data."""
+        """Record a failed attempt: only the type of an exception, because its message may contain
+        data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def failure_reason(self, at_unix_s: float) -> str | None:
-        """Return why the component does not work, or None if it works."""
+        """Why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

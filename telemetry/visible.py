@@ -1,18 +1,17 @@
 """Replace invisible characters, which can hide, reverse or break the surrounding text. Pure.
 
-Clients choose ids and the names of tenants, routes and models, so these texts are not trusted.
+Clients choose ids and the names of tenants, routes and models.
 """
 
 import unicodedata
 from typing import Final
 
 _UNSEEN: Final = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-"""The Unicode categories of control, format, private, surrogate, unassigned and line-end
-characters, such as ESC and characters that reverse the writing direction."""
+"""Control, format, private, surrogate, unassigned and line-end characters."""
 
 
 def visible(text: str) -> str:
-    """Return a text on one line, with each invisible character replaced by �."""
+    """The text on one line, with each invisible character replaced by �."""
     return "".join(
         "�" if unicodedata.category(character) in _UNSEEN else character for character in text
     )

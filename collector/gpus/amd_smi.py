@@ -1,10 +1,8 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-Bandwidth in use (bytes/s) = `umc_activity` × `vram_max_bandwidth`. Instinct GPUs report
-`umc_activity`, the average share of the peak bandwidth in use. `gfx_activity` is the share of time
-in which the graphics engine was busy. The activity of its compute units can be lower, but not
-higher. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (1 MB is 2²⁰ bytes, 1 GB/s is 10⁹
-bytes/s).
+Bandwidth (bytes/s) = `umc_activity` (share of the peak, Instinct only) × `vram_max_bandwidth`.
+`gfx_activity` is an upper bound of the compute units' activity. Source: AMD SMI, "Python API
+reference", ROCm 6 and 7 (1 MB is 2²⁰ bytes, 1 GB/s is 10⁹ bytes/s).
 """
 
 import contextlib
@@ -59,10 +57,7 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 
 
 def load() -> Any:
-    """Return the Python library.
-
-    Without the C library, the import itself prints to stdout and raises exceptions of several
-    types.
+    """Return the Python library. Without the C library, its import prints to stdout.
 
     Raises:
         ReaderError: the library is not usable.
@@ -121,7 +116,7 @@ class AmdSmiReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library. The next call of `read` opens the library again."""
+        """Close the library. The next `read` opens it again."""
         smi, self._smi = self._smi, None
         if smi is not None:
             with contextlib.suppress(smi.AmdSmiException):
@@ -168,7 +163,7 @@ class AmdSmiReader:
 
 
 def absence_of(smi: Any, error: Exception) -> Absence:
-    """Return the reason for an absent value, from an exception of the library."""
+    """The reason for an absent value, from an exception of the library."""
     code = getattr(error, "err_code", None)
     wrapper = getattr(smi, "amdsmi_wrapper", smi)
     for name, why in _CODES.items():
@@ -204,7 +199,7 @@ def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
 
 def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
     power = _value_or_absence(smi, lambda: smi.amdsmi_get_power_info(handle))
-    # MI300 and newer GPUs report `current_socket_power`; older GPUs report `average_socket_power`.
+    # MI300 and newer report `current_socket_power`, older GPUs `average_socket_power`.
     key = "current_socket_power"
     if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"
@@ -268,7 +263,7 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """Return a value, or None for "N/A" (an unsupported feature)."""
+    """A value, or None for "N/A" (an unsupported feature)."""
     value = answer.get(key)
     return None if value == "N/A" else value
 
@@ -282,5 +277,5 @@ def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Versions of the library differ in functions, keys and types, which causes these errors.
+        # Versions of the library differ in functions, keys and types.
         return Absence(AbsenceReason.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

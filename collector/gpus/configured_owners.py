@@ -1,8 +1,5 @@
-"""Returns the replica that the user configured for a GPU, by the GPU's name or dcgm-exporter
-labels.
-
-Pure.
-"""
+"""The replica that the user configured for a GPU, by the GPU's name or dcgm-exporter labels.
+Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,26 +24,24 @@ class ConfiguredOwners:
     """The configured replicas of GPUs.
 
     Attributes:
-        by_gpu: maps one of a GPU's names (see `names_of`) to the GPU's replica.
-        template: the replica's name, for GPUs of dcgm-exporters. Its fields are labels, for example
-            `{pod}`.
+        by_gpu: the replica by one of a GPU's names (see `names_of`).
+        template: the replica's name from labels of a dcgm-exporter, such as `{pod}`.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     template: str = TEMPLATE
 
     def assigned(self, gpu: GpuReading) -> str | None:
-        """Return the replica configured for a GPU, or None."""
+        """The replica configured for a GPU, or None."""
         return next((self.by_gpu[name] for name in names_of(gpu) if name in self.by_gpu), None)
 
     def from_labels(self, gpu: GpuReading) -> str | None:
-        """Return the replica for a GPU's labels, or None if a label is missing."""
+        """The replica for a GPU's labels, or None if a label is missing."""
         return filled(self.template, gpu.labels) if gpu.labels else None
 
 
 def names_of(gpu: GpuReading) -> tuple[str, ...]:
-    """Return the names by which the configuration can name this GPU, the most specific one
-    first."""
+    """The names by which the configuration can name this GPU, the most specific one first."""
     number = None if gpu.index is None else str(gpu.index)
     if gpu.source is GpuSource.DCGM:
         host = gpu.labels.get("Hostname")
@@ -93,7 +88,7 @@ def checked_template(template: str) -> str:
 
 
 def filled(template: str, labels: Mapping[str, str]) -> str | None:
-    """Return the template filled with labels, or None if a label is missing."""
+    """The template filled with labels, or None if a label is missing."""
     names = {name for _, name, _, _ in Formatter().parse(template) if name}
     if not names <= labels.keys():
         return None

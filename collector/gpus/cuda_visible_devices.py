@@ -1,7 +1,7 @@
-"""Parses CUDA_VISIBLE_DEVICES with CUDA's rules.
+"""Parses CUDA_VISIBLE_DEVICES with CUDA's rules. Pure.
 
-Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables". The variable lists numbers,
-UUIDs or prefixes of UUIDs. CUDA ignores the first invalid entry and all entries after it.
+CUDA ignores the first invalid number, UUID or prefix of a UUID, and all entries after it. Source:
+CUDA C++ Programming Guide, "CUDA Environment Variables".
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,8 @@ _PREFIXES = ("GPU-", "MIG-")
 
 
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
-    """Return the UUIDs of the GPUs that a process sees.
-
-    By default, CUDA numbers GPUs by speed, and the driver numbers them by PCI bus. With GPUs of
-    different models, these numbers can differ. So if the variable lists numbers and the GPUs are of
-    different models, the result is empty.
-    """
+    """The UUIDs of the GPUs that a process sees; none for numbers of GPUs of different models,
+    which CUDA sorts by speed and the driver by PCI bus."""
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1
     found: list[str] = []

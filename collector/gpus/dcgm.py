@@ -1,10 +1,6 @@
-"""Reads NVIDIA GPUs through dcgm-exporters.
+"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, or of other machines.
 
-Use dcgm-exporters for GPUs older than Hopper, whose activity NVML does not measure, and for GPUs of
-other machines.
-
-An exporter samples its GPUs every 30 s, or every second if started with `-c 1000`. More frequent
-scrapes return the same values again.
+An exporter samples every 30 s, or every second if started with `-c 1000`.
 """
 
 import asyncio

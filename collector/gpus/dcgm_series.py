@@ -1,10 +1,8 @@
-"""Converts the response of a dcgm-exporter to GPU samples.
+"""Converts the response of a dcgm-exporter to GPU samples. Pure.
 
-Pure. With MIG, each slice of a card has its own series, with the label GPU_I_ID. The exporter
-repeats the card's power and energy in the series of each slice. The parser drops these copies.
-Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field
-Identifiers". The label names are those of dcgm-exporter 2.x to 4.x, with and without its option
-`--use-old-namespace`.
+With MIG, each slice has its own series, with the label GPU_I_ID, and copies of the card's power and
+energy, which are dropped. Sources: dcgm-exporter 2.x to 4.x, `etc/default-counters.csv` and
+`etc/dcp-metrics-included.csv`, with and without `--use-old-namespace`; DCGM, "Field Identifiers".
 """
 
 import re
@@ -22,7 +20,7 @@ MAX_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    # Prometheus renames a label to `exported_…` if the target already has a label of this name.
+    # Prometheus renames a label to `exported_…` if the target has a label of this name.
     "pod": ("exported_pod", "pod", "pod_name"),
     "namespace": ("exported_namespace", "namespace", "pod_namespace"),
     "container": ("exported_container", "container", "container_name"),
@@ -33,9 +31,8 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPU_I_ID": ("GPU_I_ID",),
     "GPU_I_PROFILE": ("GPU_I_PROFILE",),
 }
-"""Maps each label to its names in dcgm-exporters, in order of preference."""
+"""The names of each label in dcgm-exporters, in order of preference."""
 LABELS: Final = frozenset(_LABELS)
-"""The labels that the template of `--dcgm-replica` may contain."""
 
 
 class _Field(NamedTuple):
@@ -61,11 +58,11 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # This field's name before DCGM 3.3.
+    # The name before DCGM 3.3.
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # These series are rates, even if the exporter's configuration declares another type.
+    # Rates, even if the exporter's configuration declares another type.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
@@ -83,11 +80,8 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in a response that have a UUID or a number.
-
-    Args:
-        samples: samples with names in `NAMES`.
-    """
+    """The GPUs and slices in a response that have a UUID or a number. `samples` have names in
+    `NAMES`."""
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:
@@ -151,8 +145,7 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. If the exporter reports no total, compute it as used + free +
-    reserved."""
+    """Set the memory fields. Without a reported total, it is used + free + reserved."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

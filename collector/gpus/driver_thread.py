@@ -1,7 +1,5 @@
-"""Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
-
-The thread is a daemon thread, so it does not prevent the program from ending.
-"""
+"""Calls a driver's library on a separate daemon thread, so that a hanging call blocks no other
+code."""
 
 import asyncio
 import queue
@@ -41,8 +39,7 @@ class DriverThread:
         """Read on the separate thread.
 
         Raises:
-            ReaderError: reading failed or took too long. After a timeout, `read` fails until the
-                library's call has returned.
+            ReaderError: reading failed or took too long, or an earlier call has not returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(
@@ -57,10 +54,10 @@ class DriverThread:
         # Retrieve the exception of a call that fails late, so that asyncio does not log it.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            # `asyncio.wait_for` is not used: before Python 3.12, it ignores a cancellation that
-            # arrives at the same time as the result.
+            # Before Python 3.12, `asyncio.wait_for` ignores a cancellation that arrives with the
+            # result.
             async with asyncio.timeout(self._timeout_s):
-                # Use `shield`, because a driver call cannot be cancelled.
+                # A driver call cannot be cancelled.
                 return await asyncio.shield(answer)
         except TimeoutError as error:
             late = Absence(
@@ -79,6 +76,6 @@ class DriverThread:
             read, result = call
             try:
                 result.set_result(read())
-            except Exception as error:  # the caller raises it; this thread continues
+            except Exception as error:  # the caller raises it
                 result.set_exception(error)
         self._library.close()

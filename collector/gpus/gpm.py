@@ -1,8 +1,7 @@
-"""Reads NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
+"""NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
-GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values. A sample after a
-long pause also has no values, because they would be averages over the pause.
-Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+Needs Hopper or newer. The first sample, and one after a long pause, has no values. Source: NVML API
+reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -18,10 +17,8 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Upper bound of a plausible ratio. The numerator and the denominator are measured with two clocks,
-so a ratio can slightly exceed 1. A ratio from 1 to this bound is set to 1; a larger ratio is
-discarded.
-"""
+"""A ratio's parts are measured with two clocks. Up to this bound it is set to 1, and discarded
+above."""
 
 
 class _Metric(NamedTuple):
@@ -41,11 +38,7 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """Two successive samples of one GPU, or of one MIG instance.
-
-    Args:
-        instance: id of the MIG instance, or None for the whole card.
-    """
+    """Two successive samples of one GPU, or of one MIG instance (`instance` is its id)."""
 
     def __init__(
         self, pynvml: Any, device: Any, instance: int | None, clock: Callable[[], float]
@@ -60,7 +53,8 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set each activity metric in `into`: its value since the last sample, or why it is absent.
+        """Set each activity metric in `into` to its value since the last sample, or why it is
+        absent.
 
         Raises:
             ReaderError: the GPU is gone.
@@ -82,7 +76,7 @@ class GpmWindow:
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # Ignore errors: a library that was shut down has already freed its memory.
+                # A library that was shut down has already freed its memory.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
@@ -146,7 +140,6 @@ class GpmWindow:
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """Return the value, or None if it is NaN or impossible. A ratio is limited to 1."""
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

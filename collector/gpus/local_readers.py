@@ -1,4 +1,4 @@
-"""Creates the readers of this machine's GPUs and of dcgm-exporters."""
+"""The readers of this machine's GPUs and of dcgm-exporters."""
 
 import socket
 from collections.abc import Sequence
@@ -49,5 +49,5 @@ class GpuReaders:
 
 
 def host_name() -> str:
-    """Return this machine's name, as the plugin reports it."""
+    """This machine's name, as the plugin reports it."""
     return socket.gethostname()

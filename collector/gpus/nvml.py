@@ -1,7 +1,7 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
-NVML finds a lost GPU again only after the library is reopened. After each reopening, the first
-sample of every GPU has no rates. Therefore, the library is reopened at most every 30 s.
+Only a reopened library finds a lost GPU, but then has no rates at first. So it is reopened at most
+every 30 s.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = LOST_GPU | {AbsenceReason.FAILED}
-"""If a GPU cannot be read for one of these reasons, the library is reopened. Unknown errors
-(FAILED) are included, because an unknown error is often the first sign of a lost GPU."""
+"""The library is reopened for these reasons. FAILED (an unknown error) is often the first sign of a
+lost GPU."""
 
 
 def load() -> Any:
@@ -58,12 +58,10 @@ class NvmlReader:
         self._clock_unix_ns = clock_unix_ns
         self._clock = clock
         self._nvml: Any = None
-        """The Python package, or None while the library is closed."""
         self._opened_s = 0.0
         self._windows: dict[str, GpmWindow] = {}
         self._peaks: dict[str, float | Absence] = {}
         self._some_lost = False
-        """Whether a GPU was lost at the last call of `read`."""
 
     def read(self) -> Reading:
         """Return the current values of every GPU.
@@ -95,7 +93,7 @@ class NvmlReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library. The next call of `read` opens the library again."""
+        """Close the library. The next `read` opens it again."""
         nvml, self._nvml = self._nvml, None
         for window in self._windows.values():
             window.free()
@@ -159,9 +157,7 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if (
-                    part.why is not AbsenceReason.NO_DATA
-                ):  # NO_DATA: there is no slice with this index
+                if part.why is not AbsenceReason.NO_DATA:  # NO_DATA: no slice with this index
                     failures.append(GpuReadFailure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:

@@ -1,7 +1,7 @@
-"""Reads NVML's current values of one NVIDIA GPU, without its performance counters.
+"""NVML's current values of one NVIDIA GPU, without its performance counters.
 
-NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, not
-the share of the bandwidth. Source: NVML API reference, "Device Queries".
+`utilization.memory` is a share of time, so it is not read. Source: NVML API reference, "Device
+Queries".
 """
 
 from collections.abc import Callable
@@ -13,10 +13,8 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""Number of bits that HBM and GDDR memory transfer per line in one clock cycle, at the memory clock
-that NVML reports. Example: 2 × 2,619 MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an
-H100 (SXM). The formula also holds for A100, H200, L4 and L40S.
-"""
+"""Bits that HBM and GDDR transfer per line and cycle of NVML's memory clock: 2 × 2,619 MHz × 5,120
+bits is NVIDIA's 3.35 TB/s of an H100 (SXM). Also holds for A100, H200, L4 and L40S."""
 
 
 class _Query(NamedTuple):
@@ -31,7 +29,7 @@ def _clock(kind: str, function: str) -> Callable[[Any, Any], int]:
 def _reasons(nvml: Any, device: Any) -> str:
     try:
         return reasons_of(nvml.nvmlDeviceGetCurrentClocksEventReasons(device))
-    except nvml.NVMLError_FunctionNotFound:  # the function's name before driver 535
+    except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
         return reasons_of(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
 
 
@@ -64,8 +62,8 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read the clocks and throttle reasons of a card into `into`. A card's values also apply to
-    each of its slices."""
+    """Read the clocks and throttle reasons of a card, which also apply to its slices, into
+    `into`."""
     _read(nvml, device, OF_CLOCKS, into)
 
 
@@ -80,11 +78,8 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Return the memory figures of a GPU.
-
-    Used memory excludes the part that the driver reserves (480 MiB on an H100), as in nvidia-smi
-    and DCGM.
-    """
+    """Used memory excludes the part that the driver reserves (480 MiB on an H100), as in nvidia-smi
+    and DCGM."""
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)
     except nvml.NVMLError_FunctionNotFound:  # before driver 510
@@ -92,7 +87,7 @@ def _memory(nvml: Any, device: Any) -> Any:
 
 
 def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
-    """Return the peak memory bandwidth, computed from bus width and highest clock."""
+    """The peak memory bandwidth, computed from bus width and highest clock."""
     found: list[float] = []
     for each in (
         result_of(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),
@@ -108,13 +103,13 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
 
 
 def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
-    """Return the ids of the processes that compute on a GPU; None if unknown."""
+    """The ids of the processes that compute on a GPU; None if unknown."""
     found = result_of(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
     return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
 
 
 def result_of(nvml: Any, call: Callable[[], Any]) -> Any:
-    """Return the result of a library call, or the reason for its absence.
+    """The result of a library call, or the reason for its absence.
 
     Raises:
         ReaderError: the GPU is gone.

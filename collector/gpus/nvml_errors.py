@@ -1,5 +1,4 @@
-"""Maps NVML's error codes to reasons for absent values. Unlisted codes of future versions map to
-`AbsenceReason.FAILED`.
+"""NVML's error codes as reasons for absent values. Unlisted codes map to `AbsenceReason.FAILED`.
 
 Source: NVML API reference, `nvmlReturn_t`.
 """
@@ -42,11 +41,11 @@ CODES: Final[Mapping[str, AbsenceReason]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": AbsenceReason.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": AbsenceReason.FAILED,
 }
-"""Maps the name of each code to a reason. Older versions of the package lack some names."""
+"""Older versions of the package lack some names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """Return the reason for an absent value, from an error code."""
+    """The reason for an absent value, from an error code."""
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
             return Absence(why, _words(name))
@@ -54,7 +53,7 @@ def meaning(pynvml: Any, code: int) -> Absence:
 
 
 def absence_of(pynvml: Any, error: Exception) -> Absence:
-    """Return the reason for an absent value, from an exception of the package."""
+    """The reason for an absent value, from an exception of the package."""
     if isinstance(error, pynvml.NVMLLibraryMismatchError):
         return Absence(
             AbsenceReason.VERSION_MISMATCH, "the package is newer than the driver's library"

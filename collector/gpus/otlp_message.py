@@ -1,5 +1,4 @@
-"""Converts GPU samples to an OTLP message, which `tailspan gpus --endpoint` sends to a remote
-collector."""
+"""GPU samples as the OTLP message that `tailspan gpus --endpoint` sends."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +15,7 @@ PATH: Final = "/v1/metrics"
 
 
 def message(samples: Sequence[GpuSample]) -> bytes:
-    """Return an OTLP metrics message with one resource per replica."""
+    """An OTLP metrics message with one resource per replica."""
     by_replica: dict[str, list[GpuSample]] = {}
     for sample in samples:
         by_replica.setdefault(sample.replica, []).append(sample)

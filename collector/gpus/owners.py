@@ -1,11 +1,9 @@
 """Assigns GPUs to replicas, and counts the processes on each GPU that do not belong to the replica.
 
-The following sources are tried in this order, until one returns a replica: the user's
-configuration; the labels of a dcgm-exporter; the ancestors of the processes that compute on the
-GPU; CUDA_VISIBLE_DEVICES of the replicas' processes. An agent (`tailspan gpus --endpoint`) receives
-no samples of engines, so it assigns a GPU to the server whose processes use the GPU. It names this
-server `host:port`, which is the default name of a replica. If no source returns a replica, the GPU
-is reported under its machine's name.
+The first source that names a replica is used: the configuration; labels of a dcgm-exporter;
+ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes;
+the machine's name. An agent (`tailspan gpus --endpoint`) receives no samples of engines: it names
+the server of these processes, by its default `host:port`.
 """
 
 import logging
@@ -28,8 +26,7 @@ from telemetry.requests import RequestTimeline, Source
 
 MAX_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""If an engine sends no sample for this time, its process id is ignored: the system may have given
-the id to another process. A running engine sends a sample every second."""
+"""An engine without a sample for this time is ignored, because its process id may be reused."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,11 +65,10 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the process ids of engines. Scraped and simulated engines report no process id."""
+        """Record the process ids of engines. Scraped and simulated engines report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # `_forget` searches all known engines, and senders may invent any number of replica
-            # names. So `_forget` is called once per message, not once per sample.
+            # Once per message, not per sample: senders may invent any number of replica names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -88,8 +84,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # If a sample has no counters, its start timestamp equals the time of the sample.
-                # Ignore such a start timestamp.
+                # Without counters, the start timestamp is only the time of the sample.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -144,10 +139,8 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """Return the replica of each GPU according to CUDA_VISIBLE_DEVICES.
-
-        Processes in containers are ignored, because a container numbers the GPUs differently.
-        """
+        """The replica of each GPU according to CUDA_VISIBLE_DEVICES, without processes in
+        containers, which number the GPUs differently."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():
@@ -177,10 +170,8 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the full replica name for a name that was read from a GPU's labels.
-
-    The default name of a replica in a pod is `pod:port`, but labels contain only the pod.
-    """
+    """The full replica name for a name from a GPU's labels, which contain only the pod of
+    `pod:port`."""
     if name is None or name in replicas:
         return name
     there = [each for each in replicas if host_of(each) == name]

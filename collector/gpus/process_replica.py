@@ -1,13 +1,12 @@
-"""Finds the replica to which a process of this machine belongs.
+"""Finds the replica to which a process of this machine belongs. Pure.
 
-Pure. A process id alone does not identify an engine's process: other machines have the same process
-ids, and every container has a process 1. So the start of the process must also match the start
-timestamp of the engine's counters. If a replica's name contains a host (`host:port`, the default),
-the host must be this machine or the process's container.
+Other machines and containers have the same process ids. So a process must also start with the
+engine's counters, and the host in a replica's name (`host:port`, the default) must be this machine
+or the process's container.
 
-With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers or data parallelism, the servers and the engines are children of
-one launcher. The launcher runs the same program, and started its children at about the same time.
+An engine's workers descend from the process whose id it reports. With several API servers or data
+parallelism, both are children of one launcher, which runs the same program and started them at
+about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +16,8 @@ from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""The start timestamp of an engine's counters may be up to `BEFORE_S` before the start of its
-process and up to `AFTER_S` after it. Some counters start only after the model is loaded.
-"""
+"""An engine's counters may start this much before and after its process: some start only after the
+model is loaded."""
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""
 
@@ -47,13 +45,13 @@ def replica_of(
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[HostProcess]] = lambda _pid: (),
 ) -> str | None:
-    """Return the replica of a process, or None if the replica is uncertain.
+    """The replica of a process, or None if it is uncertain.
 
     Args:
         ancestry: the process, its parent, and so on.
-        engines: the processes that engines reported, by process id.
+        engines: reported processes, by id.
         here: this machine's host name.
-        hostname: returns the host name of the container in which a process id runs.
+        hostname: returns the host name of the container of a process.
     """
     branch: HostProcess | None = None
     for process in ancestry:
@@ -75,11 +73,8 @@ def server_of(
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
 ) -> str | None:
-    """Return the default name (host:port) of the server to which a process belongs.
-
-    The server is the nearest ancestor that runs the same program as the process and listens on
-    exactly one port. The server's GPU workers run the same program too, but listen on several
-    ports.
+    """The default name (host:port) of the server to which a process belongs: its nearest ancestor
+    that runs the same program and listens on exactly one port.
 
     Args:
         port: returns the only port that a process listens on, or None.
@@ -116,12 +111,12 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A replica name that the user configured may contain no host, so no host can be checked.
+    # A configured replica name may contain no host to check.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 
 
 def host_of(replica: str) -> str | None:
-    """Return the host of a replica name of the form `host:port`, or None for other names."""
+    """The host of a replica name of the form `host:port`, or None for other names."""
     host, _, port = replica.rpartition(":")
     return host if host and port.isascii() and port.isdigit() else None

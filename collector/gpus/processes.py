@@ -1,8 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-No command line is read, and CUDA_VISIBLE_DEVICES is the only variable used, because command lines
-and variables may contain secrets. Values that this process has no permission to read are unknown.
-Source: proc(5).
+No command line is read, and CUDA_VISIBLE_DEVICES is the only variable used: others may contain
+secrets. Source: proc(5).
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Parent of all kernel threads. It is not visible in containers."""
+"""Parent of all kernel threads, not visible in containers."""
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
@@ -22,12 +21,9 @@ _DEEPEST: Final = 64
 
 
 class HostProcess(NamedTuple):
-    """A process.
+    """A process, with its id in Tailspan's and in its own namespace.
 
-    Attributes:
-        pid: the process id in Tailspan's namespace.
-        own_pid: the process id in the process's own namespace.
-        contained: whether the process's namespace is nested in Tailspan's, as in a container.
+    `contained` is whether its namespace is nested in Tailspan's, as in a container.
     """
 
     pid: int
@@ -46,10 +42,9 @@ class HostProcesses:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
-        """Yield a process, its parent, its grandparent, and so on.
+        """Yield a process, its parent, and so on, without process 1 of the machine.
 
-        Process 1 of the machine is left out. Process 1 of a container is included, because it may
-        be a server.
+        Process 1 of a container may be a server.
         """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
@@ -64,7 +59,7 @@ class HostProcesses:
                 return
 
     def children(self, pid: int) -> list[HostProcess]:
-        """Return the running child processes of a process."""
+        """The running child processes of a process."""
         try:
             text = (self._root / str(pid) / "task" / str(pid) / "children").read_text("utf-8")
         except (OSError, ValueError):
@@ -76,7 +71,7 @@ class HostProcesses:
         ]
 
     def visible_devices(self, pid: int) -> str | None:
-        """Return CUDA_VISIBLE_DEVICES of a process, or None if it is unset or not readable."""
+        """CUDA_VISIBLE_DEVICES of a process, or None if it is unset or not readable."""
         try:
             environment = (self._root / str(pid) / "environ").read_bytes()
         except OSError:
@@ -88,7 +83,7 @@ class HostProcesses:
         return None
 
     def port(self, pid: int) -> int | None:
-        """Return the only TCP port that a process listens on, or None."""
+        """The only TCP port that a process listens on, or None."""
         try:
             mine = self._sockets(pid)
             lines = [
@@ -107,7 +102,7 @@ class HostProcesses:
         return ports.pop() if len(ports) == 1 else None
 
     def hostname(self, pid: int) -> str | None:
-        """Return the host name of a process's container, or None if it cannot be read."""
+        """The host name of a process's container, or None if it cannot be read."""
         try:
             text = (self._root / str(pid) / "root" / "etc" / "hostname").read_text("utf-8")
         except (OSError, ValueError):
@@ -130,8 +125,8 @@ class HostProcesses:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> HostProcess:
-        # NSpid lists the process's id in each namespace: Tailspan's namespace comes first, the
-        # process's own namespace last. Linux before 4.1 does not report NSpid.
+        # NSpid has the id in each namespace, from Tailspan's to the process's own. Linux before 4.1
+        # does not report it.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return HostProcess(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))

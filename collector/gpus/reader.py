@@ -1,4 +1,4 @@
-"""Defines the interface of a GPU reader, and its results: values and reasons for absent values."""
+"""The interface of a GPU reader, and its results: values and reasons for absent values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
 class AbsenceReason(StrEnum):
-    """The reason for an absent GPU or value, in counters, messages and `tailspan doctor`."""
+    """Why a GPU or value is absent, in counters, messages and `tailspan doctor`."""
 
     NO_PACKAGE = "no_package"
     """The Python package for this vendor is not installed."""
@@ -22,7 +22,7 @@ class AbsenceReason(StrEnum):
     NO_GPU = "no_gpu"
     """The driver finds no GPU."""
     NO_PERMISSION = "no_permission"
-    """This user has no permission to read, or a container or cgroup forbids reading."""
+    """The user, a container or a cgroup may not read."""
     VERSION_MISMATCH = "version_mismatch"
     """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
@@ -34,24 +34,21 @@ class AbsenceReason(StrEnum):
     LOST = "lost"
     """The GPU has fallen off the bus."""
     NEEDS_RESET = "needs_reset"
-    """The GPU must be reset before it works again."""
     NO_POWER = "no_power"
     """The GPU's power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """There is no rate yet: this is the first sample, or the first sample after a long pause."""
+    """No rate yet: the first sample, or the first after a long pause."""
     SLICED = "sliced"
     """With MIG, some values are reported only for the card, others only for its slices."""
     NO_DATA = "no_data"
     """The device supports this value, but returned none in this sample."""
     TIMEOUT = "timeout"
-    """The source did not respond in time."""
     IMPOSSIBLE = "impossible"
     """The device reported an impossible value, such as a ratio above 1."""
     UNREACHABLE = "unreachable"
     """The address does not resolve or respond."""
     SHUT = "shut"
-    """The exporter requires a token or a certificate, or Tailspan does not trust the exporter's
-    certificate."""
+    """The exporter requires a token or a certificate, or its own certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"
@@ -67,11 +64,9 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""With these reasons, the machine is treated as a machine without a GPU of this vendor. They are
-not errors."""
+"""Not errors: the machine has no usable GPU of this vendor."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
-"""Reasons for which a GPU is no longer usable. The GPU may be found again after the library is
-reopened."""
+"""The GPU is no longer usable. It may be found again after the library is reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +94,11 @@ class GpuReading:
 
     Attributes:
         gpu: the GPU's UUID, or another unique name.
-        index: the GPU's number in the driver's order, or None if it has none.
-        values: measured values, by field of `GpuSample`.
-        absent: reasons for absent values, by field of `GpuSample`.
-        processes: ids of the processes that compute on the GPU, in this machine's namespace; None
-            if unknown.
-        labels: labels of a dcgm-exporter: Hostname, pod, namespace, container …
+        index: the GPU's number in the driver's order.
+        values: by field of `GpuSample`.
+        absent: why values are absent, by field.
+        processes: ids of the processes that compute on the GPU, in this machine's namespace.
+        labels: of a dcgm-exporter.
     """
 
     gpu: str
@@ -165,7 +159,6 @@ class Measurements:
     def set_rest_absent(self, absence: Absence) -> None:
         """Set this reason for all fields that have neither a value nor a reason."""
         for name in MEASURED:
-            # `owners` sets this field later: it counts the processes that do not belong to the
-            # replica.
+            # `owners` sets this field later.
             if name != "foreign_processes":
                 self.set_absent(name, absence)

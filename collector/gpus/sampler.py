@@ -1,7 +1,6 @@
 """Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
 
-Each reader has its own task, so a slow reader does not delay the others. A reader that finds no GPU
-tries again after a minute, without a log line.
+Each reader has its own task. Without a GPU, it tries again after a minute, without a log line.
 """
 
 import asyncio
@@ -44,24 +43,23 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None if each call so far failed because the
-    package, the library, the driver or the GPU is missing (`ABSENT_HERE`)."""
+    """Whether the last `read` succeeded. None if all failed because this machine has no GPU
+    (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """The number of failures by reason. A failed call counts as one failure. If a call succeeds
-    only for some GPUs, each GPU that could not be read counts as a failure."""
+    """By reason: one for a failed call, or one for each GPU that could not be read."""
     lost: dict[str, Absence] = field(default_factory=dict)
-    """The GPUs and addresses that could not be read in the last call, with the reasons."""
+    """The GPUs and addresses that could not be read in the last call."""
 
 
 class GpuSampler:
     """Calls each reader periodically until cancelled.
 
     Args:
-        keep: a function that stores samples. An exception of the function counts as a failure.
+        keep: stores samples. Its exception counts as a failure.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class GpuSampler:
         self._states = {each.name: ReaderState(each.name) for each in readers}
 
     def report(self) -> list[ReaderState]:
-        """Return the last results of each reader."""
+        """The last results of each reader."""
         return list(self._states.values())
 
     async def run(self) -> None:

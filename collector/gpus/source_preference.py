@@ -1,8 +1,7 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred. If both sources or neither of them report bandwidth,
-the driver is preferred, because the driver is read every second. The samples of the other source
-are ignored until the preferred source has sent no sample for `SILENT_NS`.
+The source with bandwidth is preferred, or else the driver, which is read every second. The other is
+used when the preferred one is silent for `SILENT_NS`.
 """
 
 from typing import Final, NamedTuple
@@ -21,7 +20,7 @@ class _Source(NamedTuple):
 
 
 class SourcePreference:
-    """Stores the preferred source of each GPU."""
+    """The preferred source of each GPU."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
@@ -43,8 +42,7 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # The first sample of a source never has a bandwidth, so it does not show whether the source
-    # reports bandwidth.
+    # The first sample of a source never has a bandwidth.
     reports = _BANDWIDTH in gpu.values or (
         absence is not None and absence.why is AbsenceReason.FIRST_LOOK
     )

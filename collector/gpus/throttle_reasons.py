@@ -1,7 +1,6 @@
-"""Converts the bits of an NVIDIA driver's throttle mask to names.
+"""The bits of an NVIDIA driver's throttle mask as names, without "idle", which delays no work.
 
-The reason "idle" is left out: the lower clock of an idle GPU delays no work. Source: NVML,
-`nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
+Source: NVML, `nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
 """
 
 from collections.abc import Mapping
@@ -25,8 +24,7 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 def reasons_of(mask: int) -> str:
-    """Return the reasons in a mask, in the format of `GpuSample`; `reason_0x…` for an unknown
-    bit."""
+    """The reasons in a mask, in the format of `GpuSample`; `reason_0x…` for an unknown bit."""
     bits = (1 << place for place in range(mask.bit_length()))
     found = {bit for bit in bits if mask & bit and bit != IDLE}
     return throttle_reasons({REASONS.get(bit, f"reason_{bit:#x}") for bit in found})

@@ -1,13 +1,11 @@
 """Divides the time for reading messages fairly between senders.
 
-Messages are read one at a time, and one message can take a hundred times longer than another. The
-queue selects the sender that has used the least reading time. A message then waits for the current
-message and for at most one message from each other sender. The rows of all senders are committed in
-one transaction. A sender with too many uncommitted rows delays this transaction, so the queue skips
-the sender until its rows are committed.
+One message can take a hundred times longer than another. The next one is from the sender that has
+used the least reading time, so a message waits for the current one and at most one from each other
+sender. A sender with too many uncommitted rows would delay the common transaction, so it is skipped
+until they are committed.
 
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
-packet length.
+Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, by measured time.
 """
 
 import math
@@ -26,8 +24,8 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """The time for which this sender's messages were read so far. A new sender starts with the
-    value of the sender that was served last."""
+    """Reading time of this sender's messages. A new sender starts with that of the sender served
+    last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -35,7 +33,7 @@ class FairQueue:
     """A queue of work (functions to call) by sender. Thread-safe.
 
     Args:
-        max_load: a sender with this load (uncommitted rows) or more is skipped.
+        max_load: a sender with this many uncommitted rows is skipped.
     """
 
     def __init__(
@@ -57,20 +55,20 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add `more` to a sender's load (the number of its uncommitted rows). `more` may be
-        negative."""
+        """Add `more`, which may be negative, to a sender's load (the number of its uncommitted
+        rows)."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:
                 del self._loads[peer]
 
     def has_room(self, peer: str) -> bool:
-        """Return whether a sender's load is below the limit."""
+        """Whether a sender's load is below the limit."""
         with self._lock:
             return self._loads[peer] < self._max_load
 
     def has_work(self) -> bool:
-        """Return whether any sender may have queued work."""
+        """Whether any sender may have queued work."""
         return bool(self._senders)
 
     def run(self) -> None:
@@ -99,7 +97,6 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Add the time of this message before the sender is removed.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

@@ -1,7 +1,6 @@
-"""Reserves memory for a message while it arrives, and releases the memory after the response.
+"""Reserves memory for a message while it arrives, and releases it after the response.
 
-There is a limit per sender and a limit for all senders. If a message does not fit, the sender must
-retry. Use this module from one event loop only.
+Use from one event loop only.
 """
 
 from dataclasses import dataclass
@@ -46,15 +45,13 @@ class MessageMemory:
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
         """Check that a message with `own_bytes` reserved may reserve `more_bytes`, or raise
-        IntakeBusyError.
-        """
+        IntakeBusyError."""
         for usage, most, origin in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # If no other message waits, accept this one: `CollectorLimits.max_body_bytes` limits
-            # its size.
+            # A message alone is always accepted: `CollectorLimits.max_body_bytes` limits its size.
             if others and usage.size_bytes + more_bytes > most:
                 raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"
@@ -62,8 +59,8 @@ class MessageMemory:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Add to the counts of a sender's waiting messages and their bytes. Negative numbers reduce
-        the counts."""
+        """Add to the counts of a sender's waiting messages and bytes. The arguments may be
+        negative."""
         usage = self._peers.setdefault(peer, _Usage())
         for each in (usage, self._all):
             each.messages += messages

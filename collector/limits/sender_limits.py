@@ -12,8 +12,7 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MAX_PEERS: Final = 4096
-"""Maximum number of senders whose rates are stored. A new sender replaces the one that was silent
-longest."""
+"""Maximum senders whose rates are stored. A new one replaces the one that was silent longest."""
 MESSAGE_BYTES: Final = 512
 """Added to each body's size, because an empty message causes work too."""
 
@@ -22,27 +21,25 @@ MESSAGE_BYTES: Final = 512
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A rate limit is an average: the bytes allowed in one
-    second, or one message of any allowed size, may arrive at once.
+    Bytes are counted after decompression. The bytes of one second, or one message of any allowed
+    size, may arrive at once.
     """
 
     max_body_bytes: int = 16 * MIB
-    """Maximum size of one message."""
+    """Of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Maximum total size of all unanswered messages, including those still arriving."""
+    """Of all unanswered messages, including those still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Maximum total size of the unanswered messages from one address: half of the total limit, so
-    that one sender cannot use all memory."""
+    """From one address: half of the total, so that one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Maximum number of unanswered messages. Each message uses up to 64 KiB in the transport before
-    it is read."""
+    """Unanswered. Each uses up to 64 KiB in the transport before it is read."""
     max_peer_waiting_messages: int = 256
-    """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
-    at once (`num_consumers`), and many senders may share an address behind a NAT."""
+    """Unanswered, from one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`),
+    and a NAT may hide many senders."""
     max_connections: int = 1024
-    """Maximum number of open connections of each OTLP port."""
+    """Of each OTLP port."""
     max_peer_connections: int = 256
-    """Maximum number of connections from one address to the HTTP port. gRPC cannot count them."""
+    """From one address to the HTTP port. gRPC cannot count them."""
     max_peer_bytes_per_s: float = 128 * MIB
     max_bytes_per_s: float = 512 * MIB
 
@@ -54,10 +51,10 @@ class CollectorLimits:
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket that refills at a constant rate.
+    """A token bucket that holds at most the bytes of one second.
 
-    It holds at most the bytes that one second allows. After a large message, the balance is
-    negative, and new messages are refused until the balance is positive again.
+    After a large message, the balance is negative, and new messages are refused until it is
+    positive.
     """
 
     left: float
@@ -93,7 +90,7 @@ class RateLimiter:
         """Count a message of this size.
 
         Raises:
-            ThrottledError: a rate was exceeded before this message. The message is not counted.
+            ThrottledError: a rate was exceeded before this message, which is not counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)
@@ -115,12 +112,8 @@ class RateLimiter:
 
 
 def sender(address: str) -> str:
-    """Return the key of a sender: its IPv4 address, or its IPv6 network of 64 bits.
-
-    An IPv6 host could use a new address of its network for each message.
-
-    Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
-    """
+    """The key of a sender: its IPv4 address, or its IPv6 network of 64 bits, in which a host can
+    use any address. Source: RFC 4291, 2.5.4."""
     try:
         ip = IPv6Address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,7 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-This module binds the port before uvicorn starts. So if the port is in use, the error message can
-name the command-line option that sets the port. The module also limits connections and disables
-uvicorn's signal handlers.
+The port is bound before uvicorn starts, for a better error. Connections are limited, and uvicorn's
+signal handlers are disabled.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ from collector.listen.log_rate_limit import limit_logs
 from collector.listen.tls import Tls
 
 _DATE_S = 1.0
-"""Interval in seconds at which uvicorn's Date header is updated."""
+"""Interval at which uvicorn's Date header is updated."""
 _CLOSING_S = 0.01
-"""Interval in seconds at which a stopping server checks whether its connections are closed."""
+"""Interval at which a stopping server checks whether its connections are closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +49,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit TCP_NODELAY. Without it, every response waits 40 ms for the sender's
-    # delayed ACK. asyncio does not set TCP_NODELAY on sockets that were created without an explicit
-    # protocol.
+    # Inherited by accepted sockets, on which asyncio does not set it. Without it, every response
+    # waits 40 ms for the sender's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
@@ -121,8 +119,7 @@ class AsgiHost:
 class _LimitedServer(uvicorn.Server):
     """A uvicorn server with a connection limit and without signal handlers.
 
-    It stops without delay. uvicorn's own loops check only every 0.1 s whether the server should
-    stop, and whether its connections are closed.
+    It stops without delay: uvicorn's own loops check only every 0.1 s.
     """
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
@@ -152,8 +149,7 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # Add the acceptor to uvicorn's list of servers. When uvicorn stops, it closes these servers
-        # and waits until they are closed.
+        # uvicorn closes its servers and waits for them when it stops.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 

@@ -1,10 +1,8 @@
-"""Authenticates requests by bearer tokens. A file or an environment variable lists the tokens.
+"""Authenticates requests by bearer tokens, which a file or an environment variable lists.
 
-Tokens are compared in constant time. Only digests of tokens are stored, and no token appears in a
-log or an error. Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
-
-A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what the role allows
-(`analysis.access.roles_file`).
+Tokens are compared in constant time and stored as digests; none appears in a log or an error. A
+token with a role, `TOKEN:ROLE`, can only read what the role allows (`analysis.access.roles_file`).
+Source: RFC 6750.
 """
 
 import hmac
@@ -31,12 +29,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """The holder of a request's token.
-
-    Attributes:
-        number: the position of the token in its file, from 1.
-        role: the token's role, or None if the token may read and write everything.
-    """
+    """The holder of a request's token: its position in the file, from 1, and its role, if any."""
 
     number: int
     role: str | None = None
@@ -111,12 +104,10 @@ class BearerTokens:
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the tokens and the name of their source (a file or a variable), or None if no source
-    is set. The tokens are not checked.
+    """The tokens, unchecked, and the name of their file or variable; None if neither is set.
 
     Args:
-        file: one token per line; `#` begins a comment. If None, the file that `TAILSPAN_TOKEN_FILE`
-            names is read.
+        file: one token per line; `#` begins a comment. None for the file in `TAILSPAN_TOKEN_FILE`.
         environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
     Raises:
@@ -137,12 +128,12 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 def token_without_role(tokens: Iterable[str]) -> str | None:
-    """Return the first token without a role, which may send telemetry, or None."""
+    """The first token without a role, which may send telemetry, or None."""
     return next((each for each in tokens if ":" not in each), None)
 
 
 def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """Return the first token that may send telemetry, or None if no tokens are configured.
+    """The first token that may send telemetry, or None if no tokens are configured.
 
     Raises:
         SecurityError: the file cannot be read, a token is malformed, or all tokens have a role.
@@ -165,9 +156,8 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        role_paths: the prefix of the paths that tokens with a role may read; None for no path. The
-            application must restrict its answers to what the role allows. It finds the role in the
-            scope, under the key `HOLDER`.
+        role_paths: prefix of the paths that tokens with a role may read, or None. The application
+            must restrict its answers to the role in the scope, under the key `HOLDER`.
     """
 
     def __init__(

@@ -1,11 +1,8 @@
-"""Accepts TCP connections within limits.
+"""Accepts TCP connections within limits, which asyncio's own server does not have.
 
-asyncio's own server does not limit connections. When file descriptors run out, it logs up to 2,048
-errors per second.
-
-This acceptor counts a connection before the TLS handshake. There is a limit per address and a limit
-for all addresses. At a limit, a new connection replaces the connection that has waited longest for
-its client, so idle connections cannot block a scrape or a probe.
+Connections are limited per address and in total, and counted before the TLS handshake. At a limit,
+a new connection replaces the one that has waited longest for its client, so idle connections cannot
+block a scrape or a probe.
 """
 
 import asyncio
@@ -24,15 +21,14 @@ from typing import Final, Protocol
 from collector.limits.sender_limits import sender
 
 ACCEPT_AT_ONCE: Final = 64
-"""Number of connections accepted before the event loop does other work."""
+"""Connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
-"""Pause before the next attempt to accept connections after file descriptors ran out, as in
-asyncio."""
+"""Pause after file descriptors ran out, as in asyncio."""
 MAX_DESCRIPTORS: Final = 8192
-"""The soft limit of file descriptors is raised to this number: twice what all ports, the database
-and the scrapes need."""
+"""The soft limit of file descriptors is raised to this: twice what all ports, the database and the
+scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
-"""Number of file descriptors reserved for the database, /metrics, scrapes and logs."""
+"""Reserved for the database, /metrics, scrapes and logs."""
 
 _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -46,18 +42,14 @@ class ConnectionLimits:
     connections: int = 1024
     per_peer: int = 256
     handshake_s: float = 10.0
-    """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60 s.
-    """
+    """For the TLS handshake, which takes three round trips. asyncio's default is 60 s."""
     head_s: float = 10.0
-    """Time limit for a request's head. It begins with the connection, or with the first byte of a
-    later request. A head fits in one packet. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
+    """For a request's head, from the connection or the first byte of a later request. nginx allows
+    60 s, Apache (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
-    """Time limit between a response and the next request: longer than the interval between
-    exports."""
+    """Between a response and the next request: longer than the interval between exports."""
     write_s: float = 30.0
-    """Time limit for a client to read its response. The largest response is a scrape of /metrics
-    with 3.9 MB.
-    """
+    """For a client to read its response, of at most 3.9 MB (/metrics)."""
 
 
 class OpenConnection(Protocol):
@@ -65,8 +57,7 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """Return the monotonic time at which the wait for the client began, or None if the server
-        is not waiting for the client."""
+        """When the wait for the client began (monotonic), or None if the server is not waiting."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""
@@ -79,7 +70,6 @@ class Connection:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """The open connection, or None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -99,8 +89,8 @@ class Acceptor:
     """Accepts the connections of a listening socket, within limits.
 
     Args:
-        protocol: returns the asyncio protocol for a `Connection`. The protocol must set the
-            connection's `held` when the connection is open, and call `Acceptor.closed` at the end.
+        protocol: returns the asyncio protocol for a `Connection`. It must set `held` when the
+            connection is open, and call `Acceptor.closed` at the end.
     """
 
     def __init__(
@@ -181,8 +171,7 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # This cleanup is a callback and not a part of the task: a task that is cancelled before
-            # its first step never runs its own code.
+            # A task that is cancelled before its first step never runs its own code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -205,12 +194,10 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest for its client. Return false if no
-        connection waits.
+        """Close the connection that has waited longest for its client. Return false if none waits.
 
         Args:
-            peer: the sender whose connection is closed; None for the sender with the most
-                connections.
+            peer: whose connection; None for the sender with the most connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
@@ -239,15 +226,12 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """Return the number of connections per port that the limit of file descriptors allows.
-
-    The process's soft limit of file descriptors is raised first. The result is at most
-    `connections`.
-    """
+    """Connections per port, at most `connections`, that the limit of file descriptors allows. The
+    process's soft limit is raised first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:
         wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-        with suppress(OSError, ValueError):  # if this fails, the current limit stays in force
+        with suppress(OSError, ValueError):  # the current limit stays in force
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,9 +1,7 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
-An attacker's page can point its own DNS name at this address (DNS rebinding). The browser then lets
-the page read every response, but the Host header still contains the page's name. A page can also
-send a POST to another origin; the browser then sends the Origin header. Source: RFC 9110, "Host and
-:authority"; RFC 6454, "The Web Origin Concept".
+With DNS rebinding, an attacker's page could read every response, but the Host header has the page's
+name. A POST from another page has its Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
 """
 
 import re
@@ -21,10 +19,8 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Suffixes of host names that public DNS never resolves, so no attacker's page has such a name.
-Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC
-8375.
-"""
+"""Suffixes that public DNS never resolves, so no attacker's page has such a name. Sources:
+Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC 8375."""
 
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
 
@@ -37,7 +33,7 @@ class AllowedHosts:
     """
 
     names: frozenset[str] = frozenset()
-    """Other allowed names, in lower case. `*.example.org` matches every name below it."""
+    """In lower case. `*.example.org` matches every name below it."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
@@ -47,12 +43,11 @@ class AllowedHosts:
     def of(
         cls, names: Iterable[str], *, loopback: bool, protected: bool, own: Iterable[str] = ()
     ) -> "AllowedHosts":
-        """Return the allowed hosts for a server's address.
+        """The allowed hosts for a server's address.
 
         Args:
             own: the address to listen on and the machine's name. IP addresses are ignored.
-            protected: whether tokens or TLS are required. An attacker's page has no token, and the
-                certificate does not contain the page's name.
+            protected: whether tokens or TLS are required, which an attacker's page does not have.
 
         Raises:
             ValueError: a name is not a host name.
@@ -61,7 +56,7 @@ class AllowedHosts:
         return cls(server.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
-        """Return whether a request to this `HOST` or `HOST:PORT` is allowed."""
+        """Whether a request to this `HOST` or `HOST:PORT` is allowed."""
         name = _host(authority)
         if name is None:
             return False
@@ -72,7 +67,7 @@ class AllowedHosts:
         return self.named(name)
 
     def named(self, name: str) -> bool:
-        """Return whether the user has configured this host name."""
+        """Whether the user has configured this host name."""
         if name in self.names:
             return True
         parts = name.split(".")
@@ -95,15 +90,14 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the names from the option and from the environment variable."""
+    """The names from the option and from the environment variable."""
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 
 class HostGate:
     """An ASGI application that answers only requests to an allowed host.
 
-    If a request has an Origin header, this origin must have the same host and port as this server,
-    or a host that the user allowed.
+    An Origin header must have this server's host and port, or a host that the user allowed.
     """
 
     def __init__(
@@ -149,7 +143,7 @@ class HostGate:
             authority = urlsplit(origin).netloc.lower()
         except ValueError:
             return False
-        if not authority:  # a file or a sandboxed frame has the Origin "null"
+        if not authority:  # "null": a file or a sandboxed frame
             return False
         if host is not None and authority == host.lower():
             return True
@@ -169,7 +163,6 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{0,5})?")
 
 
 def _host(authority: str) -> str | None:
-    """Return the host in `HOST` or `HOST:PORT`, without brackets; None if malformed."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return found[1].strip("[]").removesuffix(".") if found else None
 

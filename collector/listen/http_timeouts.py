@@ -1,8 +1,7 @@
-"""Adds time limits to uvicorn's HTTP/1.1 protocol.
+"""Time limits for uvicorn's HTTP/1.1 protocol.
 
-uvicorn itself limits only the time between a response and the next request. This protocol also
-closes a connection if the client sends no request, only a part of a head, or a body in tiny chunks.
-It also closes a connection if the client does not read the response.
+uvicorn limits only the time between requests. This protocol also closes a connection if the client
+sends no request, a part of a head, or a body in tiny chunks, or does not read the response.
 """
 
 import asyncio
@@ -19,9 +18,8 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""Minimum average size of a body's chunks. It is checked after the first 1,024 chunks. h11 takes
-about 20 µs per chunk, so 16 MiB in chunks of one byte would block the event loop for minutes.
-"""
+"""Minimum average size of a body's chunks after the first 1,024. h11 takes about 20 µs per chunk,
+so 16 MiB in chunks of one byte would take minutes."""
 
 
 class TimedH11(H11Protocol):
@@ -56,9 +54,8 @@ class TimedH11(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the head of the first request."""
         super().connection_made(transport)
-        # Start the write timer if more than one byte is unsent. With the default of 64 KiB, a
-        # closing connection with fewer unsent bytes has no timer, and may never close. With 0,
-        # asyncio's TLS transport always pauses writing.
+        # Start the write timer at more than one unsent byte. With fewer than 64 KiB, the default, a
+        # closing connection may never close. With 0, asyncio's TLS transport always pauses writing.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -112,7 +109,7 @@ class TimedH11(H11Protocol):
         self._abort()
 
     def _unsupported_upgrade_warning(self) -> None:
-        pass  # no log line here: a client could fill the log
+        pass  # a client could fill the log
 
     @property
     def _answering(self) -> bool:
@@ -133,8 +130,6 @@ class TimedH11(H11Protocol):
 
 
 class _CountedChunks(h11.Connection):
-    """An h11 connection that aborts if a body's chunks are too small."""
-
     def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._give_up = give_up

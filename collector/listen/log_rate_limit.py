@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Period in which each line of code may log five lines: at most 7,200 per day."""
+"""Each line of code may log five lines in this period: at most 7,200 per day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -28,10 +28,8 @@ class LogLimit(logging.Filter):
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write this record.
-
-        The first record of a period states how many were omitted in the period before.
-        """
+        """Return whether to write this record. The first of a period states how many were omitted
+        before."""
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))
         if now - began >= PERIOD_S:

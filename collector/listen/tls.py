@@ -1,4 +1,4 @@
-"""Defines a server's TLS files: certificate, key, and certificate authority of the clients."""
+"""A server's TLS files: certificate, key, and certificate authority of the clients."""
 
 import ssl
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files. The constructor checks the files.
+    """Paths of PEM files, which the constructor checks.
 
     Raises:
         SecurityError: a file cannot be read or is not PEM, or the key does not match.
@@ -21,7 +21,7 @@ class Tls:
     certificate: Path
     """The certificate, followed by the intermediate certificates, if any."""
     key: Path
-    """The private key, not encrypted."""
+    """Not encrypted."""
     client_ca: Path | None = None
     """If set, clients need a certificate that this authority signed (mutual TLS)."""
 
@@ -31,8 +31,7 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # If a key is encrypted and no password is given, OpenSSL prompts on the terminal. With
-            # a password, it raises an error.
+            # Without a password, OpenSSL prompts on the terminal for that of an encrypted key.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)
@@ -49,7 +48,7 @@ class Tls:
                 ) from error
 
     def uvicorn_settings(self) -> dict[str, Any]:
-        """Return the settings for uvicorn."""
+        """The settings for uvicorn."""
         return {
             "ssl_certfile": self.certificate,
             "ssl_keyfile": self.key,
@@ -58,7 +57,7 @@ class Tls:
         }
 
     def grpc_credentials(self) -> Any:
-        """Return the credentials for a gRPC server."""
+        """The credentials for a gRPC server."""
         return grpc.ssl_server_credentials(
             [(_read(self.key), _read(self.certificate))],
             root_certificates=_read(self.client_ca) if self.client_ca else None,

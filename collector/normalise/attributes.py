@@ -1,9 +1,7 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
-decoded value. The value of a double is in the last eight bytes of its attribute. For such an
-attribute, the cache contains only the bytes before the value. `values.AttributeReader` checks the
-values.
+Many spans have the same labels and small counts, so values are cached by the bytes of their
+attribute. Of doubles, the last eight bytes, only the bytes before them are cached.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +16,7 @@ from collector.normalise.values import MAX_DURATION_S, AttributeReader, RefusalE
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum size of a cached attribute in bytes. It limits the cache to a few MB."""
+"""Maximum bytes of a cached attribute, which limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
@@ -32,10 +30,7 @@ REFUSED: Final = object()
 
 
 class _Cached(NamedTuple):
-    """An attribute's value, and the position of its field in the row.
-
-    If the value is invalid, `value` is `REFUSED`, and `refusal` has the reason.
-    """
+    """An attribute's value or `REFUSED` with the reason, and its field's position in the row."""
 
     place: int
     value: Any
@@ -59,10 +54,9 @@ class AttributeTable:
     """Reads the attributes of an item into the fields of a row.
 
     Args:
-        table: maps an attribute name to its field and to the function that reads it.
-        unique: attributes whose values rarely repeat. They are not cached.
-        unstored: attributes whose value is a double, and that have no field in the row. Their
-            values are checked, but not returned.
+        table: an attribute's field, and the function that reads it.
+        unique: attributes that are not cached, because their values rarely repeat.
+        unstored: attributes with a double that is checked, but not stored.
     """
 
     def __init__(
@@ -84,9 +78,8 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            Three elements. The first is a list of the values in the order of the fields (None if
-            absent), followed by one element that the caller must ignore. The second is the first
-            reason to refuse the item, or None. The third is the number of truncated texts.
+            The values in the order of the fields (None if absent) and one element to ignore; the
+            first reason to refuse the item; the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.
@@ -142,8 +135,8 @@ def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
 
 
 def _before_a_double(key: str) -> bytes:
-    """Return all bytes before the double in an encoded `KeyValue` whose value is a double. The key
-    must be shorter than 128 bytes."""
+    """The bytes before the double in an encoded `KeyValue`. The key must be shorter than 128
+    bytes."""
     name = key.encode()
     return b"\x0a" + bytes([len(name) & 0x7F]) + name + b"\x12\x09\x21"
 

@@ -1,4 +1,4 @@
-"""Defines a batch: the rows of an OTLP message, and counts of the items that produced no row."""
+"""A batch: the rows of an OTLP message, and counts of the items that produced no row."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,8 +17,7 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class NormalisedBatch:
-    """The rows of one message. Each item of the message is counted as accepted, skipped or
-    refused."""
+    """The rows of one message. Each of its items is counted as accepted, skipped or refused."""
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
@@ -34,29 +33,25 @@ class NormalisedBatch:
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
-    """Counts of invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `gpus`."""
     lookup_spans: list[int] = field(default_factory=list)
-    """For each row of `lookups`, the number of spans to count: 1, or 0 if its span is already
-    counted as a request or an operation."""
+    """Spans to count for each row of `lookups`: 1, or 0 if already counted as a request or an
+    operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """How far each sender's clock is ahead of Tailspan's, for the senders that `SenderClocks` has
-    measured."""
+    """How far each sender's clock is ahead of Tailspan's, where `SenderClocks` has measured it."""
     why: dict[Refusal, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no rows to store."""
+        """Whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
         spans = (self.probes, self.operations, self.lookups, self.cold_starts)
         return not any(rows) and not any(spans)
 
     @property
     def complaint(self) -> str:
-        """Return the response's text about refused items, such as `2 negative, 1 too_old`."""
+        """The response's text about refused items, such as `2 negative, 1 too_old`."""
         why = {**WHY, **self.why}
         refused = [
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")

@@ -1,8 +1,6 @@
-"""Converts spans that report a lookup in a cache of answers or embeddings.
+"""Converts spans that report a lookup in a cache of answers or embeddings. Pure.
 
-Pure. The names are in `telemetry/cache_aliases.py`. Any instrumentation may send such a span: a
-call to a model, an HTTP client that captures response headers, or a gateway. Invalid values are
-left out and counted.
+The names are in `telemetry/cache_aliases.py`. Invalid values are left out and counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,8 +42,7 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Span attributes that contain a path or a URL. They are read if the span has no route. The query
-of a URL is not stored."""
+"""Attributes with a path or a URL, for a span without a route. A query is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -56,8 +53,7 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""A call to a path with one of these endings is a call to a model. Headers that any web server may
-send are read only from calls to a model."""
+"""Endings of the paths of calls to a model, whose responses may have `models_only` headers."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -80,16 +76,15 @@ NAMES: Final = frozenset(
 
 
 def reports_a_lookup(span: Span) -> bool:
-    """Return whether a span has an attribute of a cache."""
+    """Whether a span has an attribute of a cache."""
     return not NAMES.isdisjoint(pair.key for pair in span.attributes)
 
 
 def lookup_of_span(
     span: Span, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> CacheLookup | None:
-    """Return the lookup that a span reports, or None if no value is valid.
-
-    Invalid values and truncated texts are counted in `batch`.
+    """The lookup that a span reports, or None if no value is valid. Counts invalid values in
+    `batch`.
 
     Raises:
         RefusalError: an id or a time is invalid.
@@ -110,7 +105,7 @@ def lookup_of_span(
     embeds = operation in EMBEDS or (path or "").endswith("/embeddings")
     lookup_s = _lookup_s(reported, attributes, batch)
     if lookup_s is None and not calls_a_model and path is None:
-        lookup_s = duration_s  # this span describes only the lookup
+        lookup_s = duration_s  # the span is only the lookup
     lookup = CacheLookup(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
@@ -156,7 +151,6 @@ def _duration_s(span: Span, now_unix_ns: int) -> float:
 def _lookup_s(
     reported: Reported, attributes: Mapping[str, AnyValue], batch: NormalisedBatch
 ) -> float | None:
-    """Return the duration of the lookup, excluding the call to the model, or None if unknown."""
     names: CacheNames = next(each for each in CACHES if each.cache == reported.cache)
     total_s = None
     for name in names.milliseconds:
@@ -197,16 +191,13 @@ def _texts(value: AnyValue) -> Iterator[str]:
 
 
 _MAX_VALUES: Final = 16
-"""Maximum number of values of a header that are read."""
+"""Maximum values of a header that are read."""
 
 
 def _text(
     reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
 ) -> str | None:
-    """Return the first text that the attributes with these names contain, in the order of `names`.
-
-    In an attribute that is an array, the first text is used.
-    """
+    """The first text under these names, in their order, or the first text of an array."""
     for name in names:
         if name not in attributes:
             continue
@@ -217,13 +208,13 @@ def _text(
 
 
 def _route(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str | None:
-    """Return the route of a call. LiteLLM reports a path, possibly with a query."""
+    """The route of a call. LiteLLM reports a path, possibly with a query."""
     route = _text(reader, attributes, ROUTE)
     return route and (route.split("?")[0].split("#")[0] or None)
 
 
 def _path(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str | None:
-    """Return the path of a call, without its query, which may contain a credential."""
+    """The path of a call, without its query, which may contain a credential."""
     address = _text(reader, attributes, PATH)
     if address is None:
         return None

@@ -1,11 +1,11 @@
-"""Defines the span table for requests of an application's OpenAI client.
+"""The span table for requests of an application's OpenAI client.
 
-OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table, because each name has
-the same meaning in all of them. Latencies include the network, the client's own work and retries.
+OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share it. Latencies include the network,
+the client's own work and retries.
 
-Sources: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
+Sources: OpenTelemetry semantic conventions, "Generative client AI spans"; spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)
-0.33.12 and 0.62.4, and openlit 1.45.0, as recorded in tests/collector/samples.
+0.33.12 and 0.62.4, and openlit 1.45.0, recorded in tests/collector/samples.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Reads the data points of a metric, and checks each value against its field.
+"""Reads the data points of a metric, and checks each value against its field. Pure.
 
-Pure. Invalid points are counted and left out.
+Invalid points are counted and left out.
 """
 
 import math
@@ -38,7 +38,7 @@ class SampleField(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, SampleField]:
-    """Return, by metric name, the field that stores the metric's value."""
+    """By metric name, the field that stores the metric's value."""
     return {
         wire: SampleField(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()
@@ -46,7 +46,7 @@ def targets(row_type: type) -> dict[str, SampleField]:
 
 
 def points_in(metric: Metric) -> int:
-    """Return the number of points in a metric of any type."""
+    """The number of points in a metric of any type."""
     shape = metric.WhichOneof("data")
     return 0 if shape is None else len(getattr(metric, shape).data_points)
 
@@ -54,8 +54,8 @@ def points_in(metric: Metric) -> int:
 def measured(
     batch: NormalisedBatch, metric: Metric, target: SampleField
 ) -> Iterator[NumberDataPoint]:
-    """Yield the points of a metric that have a value. Count the points without a value, and all
-    points of a metric that has a wrong type."""
+    """Yield the points of a metric that have a value. Count the others, and all points of a wrong
+    type."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return
@@ -75,7 +75,7 @@ def measured(
 
 
 def value_of(point: NumberDataPoint, target: SampleField) -> float:
-    """Return the point's value in the type of its field, or raise RefusalError."""
+    """The point's value in the type of its field, or raise RefusalError."""
     match point.WhichOneof("value"):
         case "as_int":
             value: float = point.as_int

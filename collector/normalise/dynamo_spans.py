@@ -1,12 +1,9 @@
-"""Converts spans of NVIDIA Dynamo's front end to request timelines.
+"""Converts spans of NVIDIA Dynamo's front end to request timelines. Pure.
 
-Pure. With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. The span
-contains no data of the engine, so the row's basis (the layers that measured the request) is `edge`.
-The span's numbers are texts, rounded to hundredths of a millisecond. Spans of Dynamo's workers are
-not read, because they describe the same requests.
-
-The attribute `ttft_ms` is the time until the front end receives the first token. Dynamo's prefill
-time is not read, because it includes the time in the engine's queue.
+With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. Its numbers are
+texts, rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives the first
+token. The prefill time includes the engine's queue, so it is not read; nor are the workers' spans,
+which describe the same requests.
 
 Source: spans of ai-dynamo 1.6.1, recorded in tests/collector/samples/dynamo-1.6.1.json.
 """
@@ -39,10 +36,8 @@ _COMPLETED: Final = "request completed"
 _NO_SUCH_MODEL: Final = "unknown_model"
 
 _SLACK_S: Final = 1e-3
-"""Tolerance when a latency is compared with the span's duration: another clock measured the
-latency."""
+"""Tolerance between a latency and the span's duration, which another clock measured."""
 _ROUNDING_S: Final = 0.005e-3
-"""Maximum rounding error of a latency."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
@@ -51,8 +46,7 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """The id of the response is this prefix plus the span's `request_id`. None if the id of the
-    response is unknown."""
+    """Prefix that makes the span's `request_id` the response's id; None if that is unknown."""
 
 
 _PATHS: Final = {
@@ -66,10 +60,7 @@ _PATHS: Final = {
 def request_of_dynamo(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[RequestTimeline, int] | None:
-    """Convert a span to a request.
-
-    Returns: the request and the number of truncated texts, or None if the span is not a request to
-    Dynamo's front end.
+    """The request of a span, and the number of truncated texts; None for other spans.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -116,8 +107,7 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome of a request. Some spans report no outcome, so the HTTP status and the
-    status of the span are also used."""
+    """The outcome of a request, also from the HTTP status and the span's status."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:
@@ -129,8 +119,7 @@ def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
 def _decode_s(
     gap_s: float | None, output_tokens: int | None, ttft_s: float | None, e2e_s: float
 ) -> float | None:
-    """Return the time from the first to the last token: the mean time between two tokens, times the
-    number of tokens after the first."""
+    """The time from the first to the last token: the mean gap times the number of gaps."""
     if gap_s is None or ttft_s is None or output_tokens is None or output_tokens < 2:
         return None
     gaps = output_tokens - 1

@@ -1,6 +1,6 @@
-"""Converts OTLP data points to engine samples. `gpu_points.py` converts GPU samples.
+"""Converts OTLP data points to engine samples. Pure.
 
-Pure. All points with the same replica, engine, process and timestamp form one sample.
+All points with the same replica, engine, process and timestamp form one sample.
 """
 
 from collections.abc import Iterator
@@ -41,8 +41,7 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Some metrics have one point for each hook of the plugin, or for each reason why requests could
-    not be reported. The points of such a metric are summed to one value.
+    Some metrics have one point for each hook of the plugin or drop reason; these are summed.
     """
 
     origin: ResourceLabels
@@ -54,11 +53,11 @@ class _Gathered:
 
 
 def normalise_points(body: bytes, now_unix_ns: int) -> NormalisedBatch:
-    """Return the engine and GPU samples of an OTLP metrics message.
+    """The engine and GPU samples of an OTLP metrics message.
 
     Raises:
         MalformedError: the body is not an OTLP metrics message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     gathered: dict[_Key, _Gathered] = {}
@@ -110,8 +109,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # Only a total needs a start timestamp, because OpenTelemetry's exporters send gauges without a
-    # start timestamp.
+    # OpenTelemetry's exporters send gauges without a start timestamp.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)
@@ -127,7 +125,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # count no requests that the server refused
+    if part != names.UNAUTHENTICATED:  # requests that the server refused
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 

@@ -1,7 +1,6 @@
-"""Converts OTLP data points to GPU samples.
+"""Converts OTLP data points to GPU samples. Pure.
 
-Pure. All points with the same replica, GPU and timestamp form one sample. The points may be in any
-order.
+All points with the same replica, GPU and timestamp form one sample, in any order.
 """
 
 from dataclasses import dataclass, field
@@ -55,7 +54,7 @@ class GpuPoints:
                 batch.accepted += 1
 
     def samples(self) -> list[GpuSample]:
-        """Return one sample for each GPU and timestamp."""
+        """One sample for each GPU and timestamp."""
         return [
             GpuSample(
                 **key._asdict(),
@@ -68,7 +67,7 @@ class GpuPoints:
         ]
 
     def points(self) -> list[int]:
-        """Return the number of points in each sample."""
+        """The number of points in each sample."""
         return [each.points for each in self._gathered.values()]
 
     def _take(

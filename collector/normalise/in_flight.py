@@ -19,7 +19,7 @@ _YOUNGEST_S: Final = REPORTED_FROM_S - TOLERANCE_S
 def in_flight_of(
     record: LogRecord, reader: AttributeReader, origin: ResourceLabels, now_unix_ns: int
 ) -> InFlightRequest:
-    """Return the report of a request in flight that a log record contains.
+    """The report of a request in flight in a log record.
 
     Raises:
         RefusalError: the record's values contradict each other, or its ids are missing.

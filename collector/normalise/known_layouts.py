@@ -1,10 +1,7 @@
-"""Reads a metrics message if the layout of each of its scopes is known. A layout is the positions
-of a scope's numbers (see `sample_layouts`).
+"""Reads a metrics message if the layout of each of its scopes is known (see `sample_layouts`).
 
-A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
-the same metrics share a layout, because the bytes of a scope do not contain the replica's name.
-
-Thread-safe.
+A layout is found by the scope's bytes with zeros in place of its numbers. Replicas with the same
+metrics share one. Thread-safe.
 """
 
 import threading
@@ -22,13 +19,12 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
-"""Maximum memory for layouts in bytes. It is enough for about 600 machines with eight GPUs, or for
-1,200 kinds of engines."""
+"""Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
-"""Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
+"""For one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MAX_FORMS: Final = 8
-"""Maximum number of forms for scopes of the same length. A form is the set of the positions of a
-scope's numbers. To find the layout of a scope, each form for the scope's length is tried."""
+"""Maximum forms (sets of number positions) for scopes of the same length, which are tried in
+turn."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -48,14 +44,14 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # `latest` has the bytes of the last key that was found. If `masked` has the same bytes, use
-        # `latest`: its hash is cached, and comparing bytes is faster than hashing them.
+        # `latest` is the last key that was found. Its hash is cached, and comparing is faster than
+        # hashing.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
 _Key = tuple[_Form, bool, bytes]
-"""The key of a layout: the form, whether the sender is simulated, and the scope's bytes with zeros
-in place of its numbers."""
+"""The form, whether the sender is simulated, and the scope's bytes with zeros in place of
+numbers."""
 
 
 class KnownLayouts:
@@ -71,23 +67,21 @@ class KnownLayouts:
 
     @property
     def size_bytes(self) -> int:
-        """Return the memory that the layouts use."""
+        """The memory that the layouts use."""
         return self._size_bytes
 
     def __len__(self) -> int:
         return len(self._layouts)
 
     def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
-        """Return the samples of a metrics message, like `normalise_points`.
+        """The samples of a metrics message, like `normalise_points`.
 
-        Returns:
-            The samples, or None if the message must be read with `normalise_points`. The reason can
-            be an unknown layout, an invalid number, two samples with the same key, or too many
-            points.
+        None if that must read the message: an unknown layout, an invalid number, two samples with
+        the same key, or too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
-            TooLargeError: the message has too many resources and scopes.
+            TooLargeError: it has too many resources and scopes.
         """
         batch = NormalisedBatch()
         for resource, scoped, _ in encoded_scopes(body):
@@ -105,16 +99,16 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # Leave two kinds of messages to `normalise_points`: it joins samples with the same key, and
-        # refuses a message with too many points.
+        # `normalise_points` joins samples with the same key, and refuses a message with too many
+        # points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
-        """Return whether an earlier message of this size had no known layout.
+        """Whether an earlier message of this size had no known layout. Call once for each such
+        message.
 
-        Call this once for each message without a known layout. The caller learns layouts only if
-        the result is true, so messages that do not repeat cause no learning.
+        Layouts are learned only then, from messages that repeat.
         """
         with self._lock:
             before = body_bytes in self._missed

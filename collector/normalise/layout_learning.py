@@ -49,10 +49,10 @@ class Learned(NamedTuple):
 
 
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
-    """Return the layouts of the scopes of a metrics message.
+    """The layouts of the scopes of a metrics message.
 
-    A scope has no layout in three cases: it contains no sample, one of its points is refused, or
-    `number_positions` does not support its bytes.
+    A scope without a sample, with a refused point, or with bytes that `number_positions` does not
+    support has none.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):
@@ -82,7 +82,7 @@ def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Layou
     )
     if about is None:
         return None
-    # Check that the layout returns the same rows as `normalise_points`.
+    # The layout must return the same rows as `normalise_points`.
     rows = SampleLayout(about).read(scoped, origin, now_unix_ns)
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 
@@ -109,8 +109,7 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # As in `normalise_points`, if two points of a sum have the same label, the last value is
-        # used.
+        # As in `normalise_points`, the last of two points of a sum with the same label is used.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:
@@ -139,7 +138,7 @@ _Point = tuple[Metric, NumberDataPoint, PointNumbers]
 def _description(
     batch: NormalisedBatch, points: Sequence[_Point], truncated_texts: int
 ) -> LayoutDescription | None:
-    """Return the description of a scope, or None if a value has an unusual type."""
+    """The description of a scope, or None if a value has an unusual type."""
     numbers = sorted(each for point in points for each in _numbers(*point))
     places = {number.offset: place for place, number in enumerate(numbers)}
     engines = {

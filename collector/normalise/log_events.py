@@ -1,6 +1,6 @@
-"""Converts OTLP log records to engine starts and reports of requests in flight.
+"""Converts OTLP log records to engine starts and reports of requests in flight. Pure.
 
-Pure. Records that are not Tailspan's events are skipped.
+Other records are skipped.
 """
 
 from typing import Final
@@ -17,16 +17,15 @@ from collector.normalise.values import AttributeReader, RefusalError, attributes
 from telemetry.starts import Argument, EngineStart, written
 
 MAX_ARGUMENTS: Final = 256
-"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options."""
+"""Maximum options in an engine's configuration. vLLM has about fifty relevant ones."""
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> NormalisedBatch:
-    """Return the engine starts and the reports of requests in flight that an OTLP logs message
-    contains.
+    """The engine starts and the reports of requests in flight in an OTLP logs message.
 
     Raises:
         MalformedError: the body is not an OTLP logs message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     for resource, scope, records in unfold(body):

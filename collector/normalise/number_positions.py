@@ -1,8 +1,6 @@
-"""Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes.
+"""Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes. Pure.
 
-Two messages that differ only in these numbers have the same structure.
-
-Pure. Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
+Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
 
 from collections.abc import Iterator
@@ -28,8 +26,7 @@ class _Part(NamedTuple):
 
 
 class PointNumbers(NamedTuple):
-    """The position of each number of a data point. None if the point does not contain this
-    number."""
+    """The position of each number of a data point, or None."""
 
     start: int | None
     time: int | None
@@ -42,11 +39,11 @@ class IrregularError(Exception):
 
 
 def numbers_in(scoped: bytes) -> list[PointNumbers]:
-    """Return the positions of all points' numbers, in the order of the points.
+    """The positions of all points' numbers, in the order of the points.
 
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
-            contains a number twice (only the last one is valid).
+            contains a number twice.
     """
     found: list[PointNumbers] = []
     for part in _parts(scoped, 0, len(scoped)):
@@ -101,7 +98,7 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
         elif wire_type == _LENGTH:
             length, at = _varint(data, at, end)
             until = at + length
-        else:  # a deprecated wire type of protobuf
+        else:  # a deprecated wire type
             raise IrregularError
         if until > end:
             raise IrregularError

@@ -1,14 +1,12 @@
-"""Converts spans of applications to the operations around their calls to a model.
+"""Converts spans of applications to the operations around their calls to a model. Pure.
 
-Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Names that are not in
-`NAMED` are stored as `other`, because a sender could put any text, even a prompt, into the name.
-Apart from this attribute, only ids and times are read. A span of kind SERVER reports a request at a
-router, if the operation generates tokens and no engine sent the span. From a router's span, the
-time to the first byte and the response's id are also read. The spans of llm-d's gateway and proxy
-have no operation name; they are recognised by their own names. `llm_d.pd_proxy.true_ttft_ms` is not
-read, because this duration ends when the decode begins.
+Of a span with `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
+`NAMED` are stored as `other`, because they could contain any text, even a prompt.
 
-Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
+A SERVER span that generates tokens and is not from an engine is a request at a router; its time to
+the first byte and response id are also read. llm-d's spans are recognised by name;
+`llm_d.pd_proxy.true_ttft_ms` ends when the decode begins, so it is not read. Source: llm-d-router,
+`pkg/epp/handlers/server.go` and the proxy's tracing.
 """
 
 from typing import Final
@@ -34,15 +32,13 @@ _FIRST_BYTE: Final = CLIENT.latencies["ttft_s"]
 def operation_of_span(
     span: Span, scope: str, origin: ResourceLabels, now_unix_ns: int, *, call: bool
 ) -> ApplicationOperation | None:
-    """Return the operation of a span, or None if the span is not an operation.
+    """The operation of a span, or None.
 
     Args:
-        call: whether the span is a client's request. Such a span is an operation even without
-            `gen_ai.operation.name`.
+        call: whether the span is a client's request, which needs no `gen_ai.operation.name`.
 
     Raises:
-        RefusalError: the span is an operation, but its ids or times are invalid, or the first byte
-            is later than the end.
+        RefusalError: ids or times are invalid, or the first byte is later than the end.
     """
     operation = Operation.CALL if call else _operation_by_name(span, scope)
     if operation is None:
@@ -74,8 +70,7 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Skip this span: it is the parent of a client's span, which already counts the same
-            # call to a model.
+            # The parent of a client's span, which already counts the call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)
@@ -83,7 +78,6 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
 
 
 def _of_router(span: Span) -> tuple[float | None, str | None]:
-    """Return the time until the first byte, and the id of the response."""
     attributes = attributes_of(span.attributes)
     reader = AttributeReader(attributes)
     name = next((each for each in _FIRST_BYTE if each in attributes), None)

@@ -1,12 +1,9 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a small message could fill
-the memory. In all signals, resources contain scopes, which contain items. So one protobuf schema,
-called the outline, decodes the messages of all signals. In the outline, nested messages are fields
-of the type `bytes`, so they are not decoded yet.
+An empty span takes 2 bytes in a message, but 150 bytes when decoded. In all signals, resources
+contain scopes, which contain items: one schema, the outline, reads nested messages as `bytes`.
 
-Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
-and a message field have the same encoding.
+Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding".
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +19,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Maximum number of resources, scopes, items and data points in a message. Exporters send 512
-items, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+"""Resources, scopes, items and data points in a message. Exporters send 512 items, an OpenTelemetry
+Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
-"""Maximum size of a resource, scope or item in bytes. The plugin's items have about 2 kB."""
+"""Maximum bytes of a resource, scope or item. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
-"""Maximum number of attributes of a resource, item or data point; SDKs keep 128 by default. An
-empty attribute takes two bytes, so an item of 1 MiB could have half a million attributes."""
+"""Of a resource, item or data point; SDKs keep 128 by default. An item of 1 MiB could have half a
+million empty ones."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -45,7 +42,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Fields of the outline's messages: name, number, label, type."""
+"""Name, number, label, type."""
 
 
 def _outlines() -> dict[str, Any]:
@@ -77,17 +74,15 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """The number of resources and scopes in the message so far, including this scope. The limit is
-    `MAX_PARTS`."""
+    """Resources and scopes in the message so far, including this scope; at most `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
-    """Yield the encoded scopes of a message, in the order of the message.
+    """Yield the encoded scopes of a message, in order.
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a resource is
-            larger than `MAX_PART_BYTES`.
+        TooLargeError: more than `MAX_PARTS` resources and scopes, or one above `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -100,12 +95,12 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
 
 
 def unfold(body: bytes) -> Iterator[Scoped]:
-    """Yield the scopes of a message, in the order of the message.
+    """Yield the scopes of a message, in order.
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` resources, scopes and items, or one of
-            them is larger than `MAX_PART_BYTES`.
+        TooLargeError: more than `MAX_PARTS` resources, scopes and items, or one above
+            `MAX_PART_BYTES`.
     """
     all_items = 0
     for resource, raw, parts in encoded_scopes(body):
@@ -134,7 +129,7 @@ def not_too_many(items: int) -> None:
 
 
 def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
-    """Return the attributes of one item, or raise TooLargeError if there are too many."""
+    """The attributes of one item, or raise TooLargeError if there are too many."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise TooLargeError(
             f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"

@@ -38,8 +38,8 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when the sum of a duration's parts is checked. The rounding to nanoseconds is much
-smaller."""
+"""Tolerance when the sum of a duration's parts is checked, far above the rounding to
+nanoseconds."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -56,8 +56,8 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: AttributeReader, name: str) -> str:
-    """Return the prefix ladder (`telemetry.prefix_ladders`), or a `DroppedValue` if it is invalid;
-    the request is stored anyway."""
+    """The prefix ladder (`telemetry.prefix_ladders`), or why it is dropped; the request is stored
+    anyway."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -68,8 +68,7 @@ def _ladder(reader: AttributeReader, name: str) -> str:
 
 
 def _http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
-    """Return the HTTP status, or a `DroppedValue` if it is invalid; the request is stored
-    anyway."""
+    """The HTTP status, or a `DroppedValue` if it is invalid; the request is stored anyway."""
     status = reader.count(name)
     return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
 
@@ -111,7 +110,7 @@ _DROPPABLE = (_AT["prefix_ladder"], _AT["http_status"])
 _WITHIN = itemgetter(
     *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
 )
-"""Returns those values of a row that must not exceed the request's duration."""
+"""The values of a row that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -175,8 +174,7 @@ def row_of_span(
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to their phase. With `whole`, either all parts or no parts must be
-    present."""
+    """Check that the parts sum to their phase. With `whole`, all parts or none must be present."""
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return
@@ -189,8 +187,7 @@ def _check_sum(
 
 
 def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
-    """Check that the numbers of tokens of all kinds sum to the output tokens. None means
-    unknown."""
+    """Check that the tokens of all kinds sum to the output tokens. None means unknown."""
     present = [tokens for tokens in kinds if tokens is not None]
     if not present:
         return

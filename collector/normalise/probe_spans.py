@@ -58,7 +58,7 @@ _TABLE: Final = {
 
 
 def probe_of_span(span: Span, origin: ResourceLabels, now_unix_ns: int) -> tuple[Probe, int]:
-    """Return the probe of a span, and the number of truncated texts.
+    """The probe of a span, and the number of truncated texts.
 
     Raises:
         RefusalError: a value is invalid, or a required value is missing.

@@ -20,7 +20,7 @@ class ResourceLabels(NamedTuple):
     simulated: bool
     truncated_texts: int
     digest: str
-    """A digest of all labels. The spans of one process have the same digest."""
+    """Of all labels. The spans of one process have the same digest."""
 
 
 _MAX_CACHED_BYTES: Final = 4096
@@ -28,13 +28,12 @@ _MAX_CACHED: Final = 256
 
 
 def origin_of(resource: bytes) -> ResourceLabels:
-    """Read a resource.
+    """Read a resource. A label of the wrong type, a common mistake, counts as absent.
 
-    A label of the wrong type counts as absent: operators set labels by hand, and make mistakes.
-
-    Raises: MalformedError: the bytes are not a resource.
+    Raises:
+        MalformedError: the bytes are not a resource.
     """
-    # A server sends the same resource with each message, so the result is cached.
+    # A server sends the same resource with each message.
     return _cached(resource) if len(resource) <= _MAX_CACHED_BYTES else _read(resource)
 
 
@@ -61,7 +60,7 @@ def _read(resource: bytes) -> ResourceLabels:
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
-        # Sort the labels, because a gateway may change their order.
+        # Sorted, because a gateway may change their order.
         digest=blake2b(
             b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
             digest_size=8,

@@ -1,13 +1,7 @@
-"""Reads the samples of a scope whose layout is known from an earlier message.
+"""Reads the samples of a scope whose layout is known from an earlier message. Pure.
 
-A sender's messages usually differ only in their numbers: timestamps and values. A layout has the
-positions of these numbers, and the field that each number sets. With a layout, one call unpacks all
-numbers, without an object for each data point.
-
-A layout returns the same rows as `normalise_points`, or None if `normalise_points` would refuse an
-item.
-
-Pure.
+A layout has the positions and fields of the numbers, in which a sender's messages differ, so one
+call unpacks them. It returns the rows of `normalise_points`, or None if that would refuse an item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +27,6 @@ Row = TypeVar("Row", EngineSample, GpuSample)
 Take = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 TIMESTAMP, INTEGER, DOUBLE = "Q", "q", "d"
-"""The `struct` formats of a number."""
 
 
 class Number(NamedTuple):
@@ -41,9 +34,9 @@ class Number(NamedTuple):
 
     offset: int
     kind: str
-    """The number's `struct` format."""
+    """The `struct` format."""
     as_float: bool = False
-    """Whether to convert the number to a float, the type of its field."""
+    """Whether to convert it to a float, the type of its field."""
 
 
 class Bounds(NamedTuple):
@@ -55,18 +48,18 @@ class Bounds(NamedTuple):
 
 
 class SampleParts(NamedTuple):
-    """The parts of one sample. All integers except `points` are indices in
+    """The parts of one sample. Integers except `points` are indices in
     `LayoutDescription.numbers`."""
 
     constants: Mapping[str, Any]
-    """All fields of the row. A field that is not constant in this layout is None."""
+    """All fields of the row; None if not constant in this layout."""
     times: tuple[int, ...]
-    """The indices of the timestamps of all data points. These timestamps must be equal."""
+    """The timestamps of all data points, which must be equal."""
     starts: tuple[int, ...]
-    """The indices of all start timestamps. These timestamps must be equal."""
+    """All start timestamps, which must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over data points: the indices of the points' values."""
+    """For each field that is a sum over data points: the points' values."""
     points: int
 
 
@@ -105,7 +98,7 @@ class SampleLayout:
         self._gpus = tuple(_Sample(each) for each in about.gpus)
 
     def read(self, scoped: bytes, origin: ResourceLabels, now_unix_ns: int) -> ScopeRows | None:
-        """Return a scope's samples, or None if a number is invalid or a label is missing."""
+        """A scope's samples, or None if a number is invalid or a label is missing."""
         numbers = list(self._unpack(scoped))
         for place in self._floats:
             numbers[place] = float(numbers[place])
@@ -137,18 +130,13 @@ class SampleLayout:
 
 
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
-    """Return a row with these fields, without a call of the type's constructor.
-
-    The constructor of a frozen dataclass takes ten times as long.
-    """
+    """A row with these fields. The constructor of a frozen dataclass takes ten times as long."""
     row = object.__new__(row_type)
     object.__setattr__(row, "__dict__", fields)
     return row
 
 
 class _Sample:
-    """Reads one sample of a scope from the scope's numbers."""
-
     __slots__ = ("_constants", "_names", "_starts", "_sums", "_times", "_values")
 
     def __init__(self, parts: SampleParts) -> None:
@@ -159,8 +147,8 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Return the sample's start timestamp and its own timestamp (both unix ns). Return None if
-        one of them is invalid, or differs between the sample's data points."""
+        """Start and timestamp of the sample (unix ns), or None if one is invalid or differs between
+        points."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns
@@ -189,17 +177,16 @@ _MAX_VALUES: Final[Mapping[str, float]] = {
 
 
 def bounds_of(place: int, target: SampleField, *, of_engine: bool) -> Bounds:
-    """Return the range of values that `data_points.value_of` accepts for a field."""
+    """The range of values that `data_points.value_of` accepts for a field."""
     most = _MAX_VALUES.get(target.quantity)
     if most is None:
         most = MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S
     if of_engine:
-        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values to `MAX_TOTAL`
+        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values
     return Bounds(place, -most if target.quantity == "score" else 0, most)
 
 
 def _taking(places: Sequence[int]) -> Take:
-    """Return a function that returns the elements at the indices `places`."""
     if len(places) > 1:
         take: Take = itemgetter(*places)
         return take
@@ -207,7 +194,6 @@ def _taking(places: Sequence[int]) -> Take:
 
 
 def _unpacking(numbers: Sequence[Number]) -> Callable[[bytes], tuple[Any, ...]]:
-    """Return a function that unpacks all numbers, in the order of their offsets."""
     form, at = "<", 0
     for number in numbers:
         form += f"{number.offset - at}x{number.kind}"

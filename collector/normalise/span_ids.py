@@ -1,4 +1,4 @@
-"""Reads the trace id and the span id of a span."""
+"""The trace id and the span id of a span."""
 
 from typing import Final
 
@@ -13,12 +13,12 @@ SPAN_ID_BYTES: Final = 8
 
 
 def trace_id_of(span: Span | LogRecord) -> str:
-    """Return the trace id in hexadecimal; raise RefusalError if it is missing."""
+    """The trace id in hexadecimal; raise RefusalError if it is missing."""
     return _identity(span.trace_id, _TRACE_ID_BYTES)
 
 
 def span_id_of(span: Span | LogRecord) -> str:
-    """Return the span id in hexadecimal; raise RefusalError if it is missing."""
+    """The span id in hexadecimal; raise RefusalError if it is missing."""
     return _identity(span.span_id, SPAN_ID_BYTES)
 
 

@@ -1,7 +1,6 @@
-"""Converts spans of other instrumentations to request timelines, with one table per source.
+"""Converts spans of other instrumentations to request timelines, with one table per source. Pure.
 
-Pure. No value is computed from others: a phase that a span does not report is None. Only the
-attributes in a table are read, so prompts and responses are never read.
+Only the attributes in a table are read, so prompts and responses are never read.
 """
 
 import json
@@ -32,8 +31,7 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The sum of a request's phases may exceed its duration by this much, because another clock
-measures the duration."""
+"""The phases may exceed a request's duration by this much, because another clock measures it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +39,10 @@ class SpanTable:
     """The spans of one source: how to recognise them, and the attribute names of each field.
 
     Attributes:
-        is_request: returns whether a span is a request of this source.
-        latencies: attributes with a duration in seconds. A value that is too large for seconds is
-            read as nanoseconds.
-        counts: attributes with numbers of tokens.
-        max_output_tokens: attributes with the token limit of the request.
-        first_chunk_events: names of the span event that a client adds for each chunk of the
-            response.
+        latencies: seconds, or nanoseconds if too large for seconds.
+        counts: numbers of tokens.
+        max_output_tokens: the token limit of the request.
+        first_chunk_events: the span event of each chunk of the response.
     """
 
     source: Source
@@ -69,9 +64,8 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """Convert a span to a request, with the first table that recognises it.
-
-    Returns: the request and the number of truncated texts, or None if no table recognises the span.
+    """The request of a span, by the first table that recognises it, and the number of truncated
+    texts.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -85,19 +79,18 @@ def read_foreign(
 
 
 class _Given:
-    """A span's attributes. Each method takes several names, and uses the first one that is
-    present."""
+    """A span's attributes. Each method uses the first of several names that is present."""
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
         self.reader = AttributeReader(attributes)
 
     def named(self, names: Names) -> str | None:
-        """Return the first name that is present, or None."""
+        """The first name that is present, or None."""
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """Return a value as text. Some clients send numbers or arrays instead."""
+        """A value as text. Some clients send numbers or arrays instead."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -106,7 +99,7 @@ class _Given:
         return None if name is None else self.reader.flag(name)
 
     def count(self, names: Names) -> int | None:
-        """Return a whole number, even if it was sent as 12.0."""
+        """A whole number, even if it was sent as 12.0."""
         value = self.number(names)
         if value is None:
             return None
@@ -115,7 +108,7 @@ class _Given:
         return count(int(value))
 
     def number(self, names: Names) -> float | None:
-        """Return a finite, non-negative number."""
+        """A finite, non-negative number."""
         name = self.named(names)
         if name is None:
             return None
@@ -125,8 +118,7 @@ class _Given:
         return finite(value)
 
     def texts(self, names: Names) -> list[str]:
-        """Return a list of texts. The span may contain an array, a single text, or a JSON array as
-        text."""
+        """A list of texts, from an array, a single text, or a JSON array as text."""
         name = self.named(names)
         if name is None:
             return []
@@ -155,8 +147,8 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The span contains two times for its end, which can differ: the end timestamp, and the start
-    # plus the reported latency. The later of these times must not be in the future.
+    # The end timestamp and the start plus the reported latency can differ. Neither may be in the
+    # future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -197,20 +189,17 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Ignore these latencies if there are no output tokens: vLLM computes them from a timestamp
-        # of 0.
+        # Without output tokens, vLLM computes these latencies from a timestamp of 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds instead of seconds. `MAX_DURATION_S` is 604,800 s, a week. No
-    # request takes longer than a week, and every request takes longer than 604,800 ns (0.6 ms). So
-    # if the longest latency is above 604,800, the values are nanoseconds.
+    # Some forks send nanoseconds. No request takes a week (604,800 s) or less than 604,800 ns (0.6
+    # ms), so a longest latency above 604,800 is in nanoseconds.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the outcome. If the span reports no outcome, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -7,7 +7,7 @@ from collector.normalise.values import RefusalError, instant
 
 
 def start_and_end(span: Span, now_unix_ns: int) -> tuple[int, int]:
-    """Return the start and the end of a span in unix nanoseconds.
+    """The start and the end of a span in unix nanoseconds.
 
     Raises:
         RefusalError: the span ends before it starts, or a time is not plausible.

@@ -1,8 +1,6 @@
-"""Converts OTLP trace messages to requests, cold starts, probes, operations and lookups.
+"""Converts OTLP trace messages to requests, cold starts, probes, operations and lookups. Pure.
 
-Pure. Every span is stored, skipped (not a request) or refused (an invalid request). The span of a
-client's call is both a request and an operation. If a lookup in a cache found the answer, the
-lookup's span is not stored as a request, because no model answered.
+A client's call is both a request and an operation. If a cache answered it, it is no request.
 """
 
 from typing import Final
@@ -33,11 +31,11 @@ FOREIGN: Final = (VLLM, SGLANG, CLIENT)
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> NormalisedBatch:
-    """Return the rows of an OTLP trace message.
+    """The rows of an OTLP trace message.
 
     Raises:
         MalformedError: the body is not an OTLP trace message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     operations = batch.operations
@@ -96,7 +94,7 @@ def _probe(raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: Normalis
 def _read_other_span(
     raw: bytes, scope: str, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
-    """Return the request or None, the operation or None, and whether the span is a lookup."""
+    """The request or None, the operation or None, and whether the span is a lookup."""
     span = decoded(Span, raw)
     found = request_of_dynamo(span, origin, now_unix_ns) or read_foreign(
         span, scope, origin, now_unix_ns, FOREIGN

@@ -7,6 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
+from collector.normalise.plugin_spans import TOLERANCE_S
 from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
@@ -14,10 +15,6 @@ from collector.normalise.values import AttributeReader, RefusalError, attributes
 from telemetry.cold_starts import PARTS, ColdStart
 from telemetry.fields import on_the_wire
 from telemetry.starts import MAX_LOADING_S
-
-TOLERANCE_S: Final = 1e-3
-"""Tolerance when the sum of a start's parts is checked. The rounding to nanoseconds is much
-smaller."""
 
 _Read = Callable[[AttributeReader, str], Any]
 _READERS: Final[Mapping[str, _Read]] = {
@@ -33,9 +30,8 @@ _TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
 def start_of_span(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[ColdStart, int] | None:
-    """Return the cold start that a span describes, and the number of truncated texts.
-
-    Return None if the span is not an engine start.
+    """The cold start that a span describes, and the number of truncated texts; None for other
+    spans.
 
     Raises:
         RefusalError: a value is invalid or missing, or the parts do not sum to the span.

@@ -1,7 +1,6 @@
-"""Reads OTLP attributes by type, and checks their values. For an invalid value, a function raises
-`RefusalError` with the reason.
+"""Reads OTLP attributes by type, and checks their values.
 
-The caller catches this error and counts the item.
+An invalid value raises `RefusalError`; the caller counts the item.
 """
 
 import math
@@ -14,21 +13,19 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Maximum number of characters of a text. Longer texts are a mistake or an attack, and are
-truncated."""
+"""Longer texts are a mistake or an attack, and are truncated."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum number of tokens or requests in one value, such as the length of a context or of a
-queue."""
+"""Maximum tokens or requests in one value, such as the length of a context or of a queue."""
 MAX_TOTAL: Final = 2**63 - 1
 """Maximum running total: the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Maximum running total of seconds: a century."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number, so that no sum becomes infinite. For comparison, 10¹⁸ FLOPs per
-second for a century are 3e27 FLOPs."""
+"""Maximum of any other number, so that no sum becomes infinite. 10¹⁸ FLOP/s for a century are
+3e27."""
 HTTP_STATUSES: Final = range(100, 600)
-"""The valid status codes. Source: RFC 9110, section 15."""
+"""Source: RFC 9110, section 15."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
 """2020-01-01, before vLLM existed. Earlier timestamps are from a clock that was not set."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
@@ -43,9 +40,7 @@ class RefusalError(Exception):
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
-    """Return attributes by key.
-
-    The last value of a repeated key is used; the protocol forbids repeated keys.
+    """Attributes by key; the last value of a repeated key, which the protocol forbids.
 
     Raises:
         TooLargeError: there are too many attributes.
@@ -101,10 +96,7 @@ def number(value: float) -> float:
 
 
 class AttributeReader:
-    """Reads the attributes of one item.
-
-    An absent attribute gives None. An attribute of the wrong type raises RefusalError.
-    """
+    """Reads the attributes of one item: None if absent, RefusalError for the wrong type."""
 
     __slots__ = ("_attributes", "truncated_texts")
 
@@ -112,11 +104,8 @@ class AttributeReader:
         self._attributes = attributes
         self.truncated_texts = 0
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._attributes
-
     def text(self, name: str) -> str | None:
-        """Return a text, truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
+        """A text, truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -125,14 +114,14 @@ class AttributeReader:
         return self.cleaned(value.string_value)
 
     def untouched(self, name: str) -> str:
-        """Return a text of any length, unchanged; empty if absent."""
+        """A text of any length, unchanged; empty if absent."""
         value = self._attributes.get(name)
         if value is not None and value.WhichOneof("value") != "string_value":
             raise RefusalError(Refusal.WRONG_TYPE)
         return "" if value is None else value.string_value
 
     def label(self, name: str) -> str | None:
-        """Return the text of a label. Numbers become text; values of other types are ignored."""
+        """The text of a label. Numbers become text; values of other types are ignored."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
@@ -140,7 +129,7 @@ class AttributeReader:
         return self.cleaned(value.string_value if kind == "string_value" else str(value.int_value))
 
     def scalar(self, name: str) -> str | int | float | bool | None:
-        """Return a text, a boolean or a finite number, which may be negative."""
+        """A text, a boolean or a finite number, which may be negative."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -159,7 +148,7 @@ class AttributeReader:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
     def flag(self, name: str) -> bool | None:
-        """Return a boolean."""
+        """A boolean."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -168,7 +157,7 @@ class AttributeReader:
         return value.bool_value
 
     def count(self, name: str, most: int = MAX_COUNT) -> int | None:
-        """Return a whole number from zero to `most`."""
+        """A whole number from zero to `most`."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -177,12 +166,12 @@ class AttributeReader:
         return count(value.int_value, most)
 
     def seconds(self, name: str) -> float | None:
-        """Return a duration."""
+        """A duration."""
         value = self._number(name)
         return None if value is None else seconds(value)
 
     def ratio(self, name: str) -> float | None:
-        """Return a ratio."""
+        """A ratio."""
         value = self._number(name)
         return None if value is None else ratio(value)
 
@@ -199,7 +188,7 @@ class AttributeReader:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
     def cleaned(self, text: str) -> str | None:
-        """Return a text that can be stored; None if empty."""
+        """A text that can be stored; None if empty."""
         if len(text) > MAX_TEXT_CHARS:
             self.truncated_texts += 1
             text = text[:MAX_TEXT_CHARS]

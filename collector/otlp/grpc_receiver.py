@@ -1,11 +1,8 @@
 """Receives OTLP over gRPC: the Export methods of the three services.
 
-The methods receive the encoded bytes. If gRPC decoded them, its response to a malformed message
-would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of the collector.
-
-Clients call unary methods, but the server registers them as methods with a stream of requests. With
-a stream, the server can authenticate the call and reserve memory before it reads the message. Until
-the server reads the message, gRPC accepts at most 64 KiB of it (the flow-control window).
+The methods receive encoded bytes: gRPC would answer a malformed message with INTERNAL. They are
+registered with a stream of requests, to authenticate a call and reserve memory before the message
+is read. Until then, gRPC accepts at most 64 KiB (the flow-control window).
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -37,13 +34,11 @@ from collector.signals import SIGNALS, Signal
 HANDSHAKE_S: Final = 10
 IDLE_S: Final = 120
 READ_S: Final = 10.0
-"""Time limit for a message to arrive. Exporters time out after 10 s by default
+"""For a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Maximum number of messages that arrive at the same time. gRPC does not report the length of an
-incomplete message, so each message reserves the maximum of 16 MiB. 8 such messages take half of the
-memory limit.
-"""
+"""Messages that arrive at the same time. Each reserves the maximum of 16 MiB, because gRPC does not
+report their length: together half of the memory limit."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -84,13 +79,12 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # Bind a plain socket first, because unlike gRPC it reports why binding fails.
+            # Unlike gRPC, a plain socket reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # If ports were reused, two collectors on one port would each receive half of the
-                # telemetry.
+                # With reuse, two collectors on one port would each receive half of the telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]
@@ -148,7 +142,7 @@ class GrpcReceiver:
                 code, metadata = _CODES[error.rpc_code], _details(error)
                 await context.abort(code, str(error), metadata)
                 raise  # not reached: abort raises
-            except Exception:  # a defect: this sender gets an error, others are served
+            except Exception:  # a defect
                 _log.exception("a message of %s could not be processed", signal.name)
                 self._counters.message("grpc", signal, "failed")
                 await context.abort(
@@ -162,8 +156,6 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Limits how many messages are read from the network at the same time."""
-
     def __init__(self, limits: CollectorLimits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
         self._each = max(1, min(MAX_READS, of_room) // 2)
@@ -173,10 +165,8 @@ class _Reads:
 
     @asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[None]:
-        """Wait until the next message of this sender may be read.
-
-        One sender may use at most half of the concurrent reads.
-        """
+        """Wait until the next message of this sender may be read. A sender may use half of the
+        reads."""
         own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
         self._users[peer] += 1
         try:
@@ -189,25 +179,24 @@ class _Reads:
 
 
 def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
-    """Return channel arguments that limit memory, calls and connections."""
     return [
-        # By default, the window of a call whose message is not read yet grows to megabytes. 60
-        # calls with 15 MB each used 896 MB without this option, and 40 MB with it.
+        # By default, the window of an unread call grows to megabytes: 60 calls with 15 MB each used
+        # 896 MB, and 40 MB with this option.
         ("grpc.http2.bdp_probe", 0),
         # Concurrent calls per connection. A gateway makes about ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        # Time limit for TLS and the first frames; gRPC's default is 120 s.
+        # For TLS and the first frames; gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Time limit without a call. Exporters send at least once a minute.
+        # Without a call. Exporters send at least once a minute.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 
 
 def _address(peer: str) -> str:
-    """Return the IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:4321` or
+    """The IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:4321` or
     `ipv6:%5B::1%5D:4321`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 

@@ -9,12 +9,12 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.limits.message_memory import MemoryReservation
 
 BODY_S: Final = 30.0
-"""Time limit for a whole body. At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s."""
+"""For a whole body: 16 MiB at 4.5 Mbit/s."""
 STALL_S: Final = 5.0
-"""Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
+"""Without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
-"""Maximum number of gzip members in a body. A small body could contain a million empty members.
-bgzip writes one member per 64 KiB, so 16 MiB have 256 members."""
+"""Maximum gzip members in a body: a small body could contain a million. bgzip writes 256 for 16
+MiB."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
@@ -23,7 +23,7 @@ _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 
 
 def encoding_of(header: str) -> str:
-    """Return the encoding in a Content-Encoding header: "", "gzip" or "deflate".
+    """The encoding in a Content-Encoding header: "", "gzip" or "deflate".
 
     Raises:
         UnsupportedError: another encoding.
@@ -47,7 +47,7 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        reservation: the message's memory reservation. It is enlarged before each chunk is stored.
+        reservation: enlarged before each chunk is stored.
         timeout: the current time limit, which each chunk extends.
 
     Raises:
@@ -68,9 +68,7 @@ async def read_body(
 
 
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return a decompressed body.
-
-    Decompression takes long: do not call this function on an event loop.
+    """Return a decompressed body. Takes long: do not call it on an event loop.
 
     Raises:
         TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
@@ -80,7 +78,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # Decompress in blocks, because zlib copies all bytes that follow a gzip member.
+        # In blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:

@@ -1,6 +1,4 @@
-"""Receives OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs.
-
-The body is protobuf or JSON, uncompressed or compressed with gzip or deflate.
+"""Receives OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs, as protobuf or JSON.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """
@@ -39,7 +37,7 @@ _log = logging.getLogger(__name__)
 def http_app(
     intake: Intake, counters: Counters, max_body_bytes: int, tokens: BearerTokens | None = None
 ) -> Starlette:
-    """Return the OTLP/HTTP receiver as an ASGI application."""
+    """The OTLP/HTTP receiver as an ASGI application."""
     return Starlette(
         routes=[
             Route(
@@ -132,7 +130,6 @@ def _refusal(error: IntakeError, kind: str) -> Response:
 def _response(
     message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return a response in the format of the request, protobuf or JSON."""
     if kind == _JSON:
         return Response(to_json(message), status, headers, _JSON)
     return Response(message.SerializeToString(), status, headers, _PROTOBUF)

@@ -1,7 +1,6 @@
 """Converts OTLP's JSON to protobuf, so that the same code reads both formats.
 
-The format is protobuf's JSON mapping with OTLP's exceptions: trace and span ids are hexadecimal,
-and unknown fields are ignored.
+The format is protobuf's JSON mapping, but ids are hexadecimal and unknown fields are ignored.
 
 Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
 """
@@ -19,9 +18,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Maximum number of objects, arrays and values in one message. Each takes at least 100 bytes and
-2.5 µs. 512 spans of the plugin have 94,000 values (0.3 s). A message with the maximum number takes
-0.65 s."""
+"""Objects, arrays and values in one message, of at least 100 bytes and 2.5 µs each. 512 spans of
+the plugin have 94,000 (0.3 s); the maximum takes 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -50,9 +48,8 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # protobuf also raises OverflowError if an integer is too large, and SystemError if a key
-    # contains a lone surrogate. Do not include the exception in the error: it may contain a value,
-    # even a prompt.
+    # protobuf also raises OverflowError and SystemError. The exception may contain a prompt, so it
+    # is left out of the error.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(
@@ -62,7 +59,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
 
 
 def to_json(message: Message) -> bytes:
-    """Return a response as OTLP's JSON. Do not use it for spans: it writes ids in base64."""
+    """A response as OTLP's JSON. Not for spans: it writes ids in base64."""
     return MessageToJson(message, indent=None).encode()
 
 
@@ -84,7 +81,7 @@ def _base64(given: Any, key: str) -> Any:
 
 
 class _IdError(ValueError):
-    """The JSON contains a value that OTLP does not allow."""
+    pass
 
 
 def _refuse(constant: str) -> None:

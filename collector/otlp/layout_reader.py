@@ -1,9 +1,5 @@
-"""Reads metrics messages whose layout (the positions of the numbers) is known, and passes all other
-messages to another reader.
-
-The other reader may run in another process. Passing a message to that process and receiving its
-rows takes longer than reading the message here with a known layout.
-"""
+"""Reads metrics messages with a known layout (positions of the numbers) here, which is faster than
+passing them to another process. Another reader reads all others."""
 
 import logging
 from typing import Final
@@ -16,18 +12,16 @@ from collector.otlp.message_reader import MessageReader
 from collector.signals import METRICS, Signal
 
 MAX_AT_ONCE_BYTES: Final = 2**17
-"""Maximum size of a message that `read_known` reads. The samples of a machine's eight GPUs take
-96 kB in 5 s."""
+"""Of a message that `read_known` reads. The samples of eight GPUs take 96 kB in 5 s."""
 MAX_LEARNED_BYTES: Final = 2**18
 MAX_LEARNED_POINTS: Final = 2_048
-"""Maximum number of data points in a message from which layouts are learned. Learning takes at most
-about 50 ms."""
+"""Maximum data points in a message from which layouts are learned, in at most about 50 ms."""
 
 _log = logging.getLogger(__name__)
 
 
 class LayoutReader:
-    """Reads messages by layout. It learns layouts from messages that another reader has read."""
+    """Reads messages by layout, which it learns from messages that another reader has read."""
 
     def __init__(self, other: MessageReader) -> None:
         self._other = other
@@ -43,7 +37,7 @@ class LayoutReader:
             return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
-        """Read a message of any kind. If its layout is unknown, the other reader reads it."""
+        """Read a message of any kind, by its layout or with the other reader."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)
         known = self._layouts.read(body, now_unix_ns)
@@ -62,5 +56,5 @@ class LayoutReader:
     def _learn(self, body: bytes, now_unix_ns: int) -> None:
         try:
             self._layouts.add(learn(body, now_unix_ns))
-        except Exception:  # a defect: only the layout is lost
+        except Exception:  # only the layout is lost
             _log.exception("the layout of a metrics message could not be learned")

@@ -1,15 +1,8 @@
-"""Reads messages in this process or in a separate one.
+"""Reads messages in this process or in a separate one, which can use another core.
 
-Reading messages is the largest share of the collector's work. A separate process can use another
-core: it receives the bodies of messages and returns rows. The process has no state, and ends when
-its standard input is closed, for example when its parent process ends. If the process ends earlier,
-a new one is started.
-
-Reading a message may use at most 0.75 s of CPU time. Without this limit, an attacker could craft a
-message that makes all other senders wait. If reading fails, the message is refused permanently, so
-that its sender does not send it again. After an exception, the message is refused at once. If the
-separate process ends while it reads a message, a new process reads the message once more. If the
-new process ends too, the message is refused.
+The separate process has no state, ends when its standard input is closed, and is restarted. A
+message may use 0.75 s of CPU time, so that a crafted one cannot make all senders wait. A message
+that causes an exception, or ends the process twice, is refused permanently.
 """
 
 import fcntl
@@ -38,21 +31,18 @@ from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
-"""CPU time limit for one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON
-message 0.65 s."""
+"""For one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON message 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
-"""The header of a request to the reader process: the body's length, the time in unix nanoseconds,
-whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
-"""
+"""Request header: length of the body that follows, unix nanoseconds, whether it is JSON, and the
+signal's index in `SIGNALS`."""
 _PIPE_BYTES: Final = 2**20
-"""Size of the pipe's buffer. A message can have hundreds of kB. With the default of 64 KiB, the
-processes would often wait for each other."""
+"""Size of the pipe's buffer. A message can have hundreds of kB; the default is 64 KiB."""
 _ANSWER: Final = Struct("<I")
-"""The header of the response: the length of the pickle that follows."""
+"""Response header: length of the pickle that follows."""
 MAX_S: Final = 60
-"""Maximum number of seconds for one message; then the process is killed. The largest message takes
-about three seconds on a busy core."""
+"""Seconds after which the process is killed. The largest message takes about three on a busy
+core."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +52,7 @@ class MessageReader(Protocol):
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """Read a protobuf message if this takes much less than a millisecond, else return None.
-
-        May be called from any thread.
-        """
+        Thread-safe."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message, or raise IntakeError. Call from one thread only."""
@@ -207,8 +195,7 @@ def serve(
         questions: messages, each with the header `_QUESTION`.
         answers: results, each with the header `_ANSWER`.
         max_cpu_s: None for no limit.
-        limit: a function that sets a number of seconds after which the kernel ends this process, or
-            removes this limit if the number is 0.
+        limit: sets the seconds after which the kernel ends this process; 0 for no limit.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -226,7 +213,7 @@ def serve(
             answer = TooLargeError(
                 f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
             )
-        except Exception as error:  # a defect: this message is refused
+        except Exception as error:  # a defect
             answer = UnreadableError(_error_position(error))
         else:
             only_requests = signal is TRACES and not (
@@ -241,21 +228,21 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """Return an error's type and position, but not its text, which may contain a span's content."""
+    """An error's type and position. Its text may contain a span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 def _rows(batch: NormalisedBatch) -> Any:
-    """Return the content of a batch of requests in a form that is faster to pickle."""
+    """The content of a batch of requests in a form that is faster to pickle."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
     counts = dict(batch.skipped), dict(batch.refused)
     return rows, measures, *counts, batch.truncated_texts, dict(batch.dropped_values)
 
 
 class _TakesTooLongError(BaseException):
-    """Reading a message took too much CPU time. The base class is BaseException, so that the
-    reading code does not catch this exception."""
+    """Reading took too much CPU time. A BaseException, so that the reading code does not catch
+    it."""
 
 
 @contextmanager
@@ -263,8 +250,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # The timer measures CPU time in user mode. The handler runs between two bytecode instructions,
-    # so a long call of C code is not interrupted.
+    # CPU time in user mode. A long call of C code is not interrupted.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

@@ -1,7 +1,6 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-A rollup covers one minute. The rollups of minutes before the age limit no longer change, so they
-would not include the rows that arrive now (docs/decisions/021).
+Rollups of earlier minutes no longer change, so they would miss these rows (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ from telemetry.application_operations import Operation
 from telemetry.request_rows import PLACE, RequestRows
 
 MINUTE_NS: Final = 60 * 10**9
-"""The time that one rollup covers. Rollups of minutes before the age limit no longer change."""
 
 _received: Callable[[Any], int] = itemgetter(PLACE["received_unix_ns"])
 _seen: Callable[[Any], int] = attrgetter("seen_unix_ns")
@@ -29,9 +27,8 @@ class AgeLimit:
 
     Attributes:
         keep_ns: retention of rows, or None for ever.
-        deletable_unix_ns: returns the current time of the clock that deletion uses, in unix ns. A
-            row is too old if its timestamp is more than `keep_ns` before this time. If
-            `deletable_unix_ns` is None, the arrival of the message is used as the current time.
+        deletable_unix_ns: returns the time from which the age is measured; None for the arrival of
+            the message.
     """
 
     keep_ns: int | None
@@ -71,7 +68,7 @@ class AgeLimit:
         batch.in_flight, _ = _rows_within_age(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _rows_within_age(batch, probes, [1] * len(probes), _at, horizon)
-        # A client's call is both a request and an operation. It is counted as a request.
+        # A client's call is also a request, and is counted as one.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
         batch.operations, _ = _rows_within_age(batch, batch.operations, items, _at, horizon)
         batch.lookups, batch.lookup_spans = _rows_within_age(
@@ -92,8 +89,7 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows with a timestamp of at least `horizon_unix_ns`, and the number of items of
-    each returned row. Refuse older rows."""
+    """Refuse rows before `horizon_unix_ns`. Return the others, and their numbers of items."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

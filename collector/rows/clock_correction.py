@@ -1,7 +1,6 @@
 """Corrects the timestamps of a message from a sender with a fast clock.
 
-The lead is the time by which a timestamp is later than the arrival of its message. `sender_clocks`
-measures each sender's lead, and this module sets the timestamps back.
+The lead is the time by which a timestamp is later than its message's arrival (`sender_clocks`).
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""A clock that is ahead by at most this time is not corrected. NTP keeps clocks accurate to
+"""A clock that is ahead by at most this is not corrected. NTP keeps clocks accurate to
 milliseconds."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
@@ -30,13 +29,13 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """Return the replica that sent a request's row, or None for a client's row."""
+    """The replica that sent a request's row, or None for a client's row."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
 
 def end_unix_ns(row: Row) -> int:
-    """Return the uncorrected timestamp of a request's end."""
+    """The uncorrected timestamp of a request's end."""
     return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
 
 
@@ -44,17 +43,15 @@ def end_unix_ns(row: Row) -> int:
 class Lead:
     """By how much a sender's timestamps are ahead of the arrival of a message.
 
-    The defaults of the attributes apply to rows without a replica name.
+    The defaults are for rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the correction that follows from the sender's messages so far, even if these are
-            few.
-        proven_ns: the correction for rows whose timestamps are not later than their arrival:
-            `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
-        shared_ns: the jump of the clock that the sender shares with Tailspan; 0 if the sender uses
-            another clock.
-        measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
+        known_ns: the correction from the sender's messages so far.
+        proven_ns: the correction for rows not later than their arrival: `known_ns`, or 0 until
+            `sender_clocks.MIN_MESSAGES` messages have arrived.
+        shared_ns: the jump of the clock that the sender shares with Tailspan; 0 for another clock.
+        measured_ns: the measured lead of the sender's clock, if known.
     """
 
     lead_ns: int = 0
@@ -65,12 +62,11 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Return true if all rows of the sender are corrected, and false if only rows with a
-        timestamp later than their arrival are corrected."""
+        """Whether all rows of the sender are corrected, not only those later than their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """Return a row's correction, or None if the row's lead is above the lead of its message."""
+        """A row's correction, or None if the row's lead is above the lead of its message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -84,8 +80,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: the corrections of earlier rows, in ns, by the row's key (which contains the
-            uncorrected timestamp). `apply` adds the corrections of this message.
+        set_back: corrections in ns by the row's key with the uncorrected timestamp. `apply` adds
+            those of this message.
     """
 
     def __init__(
@@ -146,7 +142,7 @@ class Correction:
         )
 
     def _probe(self, batch: NormalisedBatch, probe: Probe) -> Probe | None:
-        # A probe has no replica name. It is corrected in the same way as a client's row.
+        # A probe has no replica name, like a client's row.
         sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
         if not ahead_ns:
@@ -156,8 +152,7 @@ class Correction:
     def _operation(
         self, batch: NormalisedBatch, row: ApplicationOperation
     ) -> ApplicationOperation | None:
-        # The span may also be stored as a request. Its row has the same key, so it gets the same
-        # correction.
+        # If the span is also a request, its row has the same key and gets the same correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
@@ -174,10 +169,7 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: NormalisedBatch) -> None:
-        """Correct the timestamps of the cache lookups.
-
-        A span that is also a request has the same key, so both get the same correction.
-        """
+        """A span that is also a request has the same key, so both get the same correction."""
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
             sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)
@@ -199,12 +191,12 @@ class Correction:
         end_ns: int,
         items: int = 1,
     ) -> int | None:
-        """Return the correction of a request, or None if the request is refused."""
+        """The correction of a request, or None if it is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine uses the same clock as Tailspan. If this clock jumped, the
-            # row's lead is about the size of the jump.
+            # A client on this machine has Tailspan's clock. If it jumped, the row's lead is about
+            # the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
@@ -216,7 +208,7 @@ class Correction:
     def _samples(
         self, batch: NormalisedBatch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep, and their numbers of data points if `points` is given."""
+        """The rows to keep, and their numbers of data points if `points` is given."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

@@ -1,8 +1,7 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-Retention does not delete engine starts by age: a start is valid while its engine runs. Therefore,
-the number of starts is limited per replica and in total. Each limit allows one more start after a
-fixed time. A start beyond a limit is refused as `too_many_starts`.
+A start is valid while its engine runs, so it is not deleted by age, but limited per replica and in
+total: a burst, then one more after a fixed time.
 """
 
 from collections import OrderedDict
@@ -14,20 +13,18 @@ from collector.normalise.batch import NormalisedBatch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Number of starts that one replica may send at once. Each API server reports the start of each
-engine: 16 API servers × 16 engines are 256 starts."""
+"""Each API server reports the start of each engine: 16 API servers × 16 engines."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""After `REPLICA_BURST` starts, a replica may send one more per 10 s. No server restarts and loads
-a model in less time (see also `exporters.totals.engines.GONE_NS`)."""
+"""No server restarts and loads a model in less time (see also
+`exporters.totals.engines.GONE_NS`)."""
 ALL_BURST: Final = 4_096
-"""Number of starts that all replicas together may send at once: four for each of 1,000 engines."""
+"""Of all replicas: four for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""After `ALL_BURST` starts, all replicas together may send one more per 5 s: 1,000 engines in 90
-minutes."""
+"""Of all replicas: 1,000 engines in 90 minutes."""
 MAX_REPLICAS: Final = 1_000
-"""Maximum number of stored replicas. A new replica replaces the one that was silent longest."""
+"""Maximum stored replicas. A new one replaces the one that was silent longest."""
 MAX_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Maximum number of stored starts per replica: the last start of each engine and process."""
+"""Maximum stored starts per replica: the last of each engine and process."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -36,7 +33,7 @@ _COMPARED: Final = tuple(
 
 @dataclass(slots=True)
 class EngineStartAllowance:
-    """Allows `burst` engine starts at once, and one more engine start per `refill_ns`."""
+    """Allows `burst` engine starts at once, and one more per `refill_ns`."""
 
     burst: int
     refill_ns: int
@@ -47,8 +44,7 @@ class EngineStartAllowance:
         self.left = self.burst
 
     def has(self, now_ns: int) -> bool:
-        """Return whether one more start is allowed now. The caller must then reduce `left` by
-        one."""
+        """Whether one more start is allowed now. The caller must then reduce `left` by one."""
         if self._refilled_ns is None or now_ns < self._refilled_ns:
             self._refilled_ns = now_ns
         earned = (now_ns - self._refilled_ns) // self.refill_ns
@@ -63,13 +59,11 @@ class _Replica:
         default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """For each engine and process: the last start's timestamp, and a hash of the start's other
-    values."""
+    """By engine and process: the last start's timestamp, and a hash of its other values."""
 
 
 class EngineStartLimits:
-    """Removes an engine start from a message if it repeats the last start too soon or exceeds a
-    limit."""
+    """Removes an engine start that repeats the last one too soon or exceeds a limit."""
 
     def __init__(self) -> None:
         self._all = EngineStartAllowance(ALL_BURST, ALL_REFILL_NS)

@@ -1,7 +1,6 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
-A span that is sent again is not counted again, because the span ids are remembered. To limit the
-memory, only the newest span ids of all traces are remembered.
+The newest span ids of all traces are remembered, so that repeats are not counted.
 """
 
 from collections import OrderedDict
@@ -12,7 +11,7 @@ from collector.normalise.batch import NormalisedBatch
 from telemetry.application_operations import MAX_PER_TRACE, Operation
 
 MAX_REMEMBERED: Final = 100_000
-"""Maximum number of remembered spans of all traces. They take about 10 MB (100 bytes each)."""
+"""Maximum remembered spans, about 10 MB (100 bytes each)."""
 
 
 class OperationLimits:

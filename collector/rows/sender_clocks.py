@@ -1,37 +1,30 @@
 """Corrects the timestamps of senders with a fast clock.
 
-If a timestamp is later than the arrival of its message, the sender's clock is ahead of Tailspan's
-by at least the difference. The difference is called the lead. A slow clock cannot be distinguished
-from a delayed message, so it is reported, but not corrected.
+The lead is how far a timestamp is later than the arrival of its message: the sender's clock is
+ahead by at least this. A slow clock looks like a delayed message, so it is reported, but not
+corrected.
 
-Each replica is a separate sender. A message's lead is the lead of its newest rows, without
-outliers. A sender's lead is the median over its last messages.
+Each replica is a sender. A message's lead is that of its newest rows, without outliers; a sender's
+lead is the median over its last messages.
 
-- Rows with a timestamp later than their arrival are set back: the message's lead is subtracted from
-  their timestamps.
+- Rows later than their arrival are set back by the message's lead.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-  back. The correction changes only if the new median differs from it by more than `TOLERANCE_NS`.
-  Small changes are avoided, because the start timestamp of counters is corrected too, and a new
-  start timestamp looks like a restart of the engine. The correction ends when the median is at most
-  `MIN_NS`.
-- The store decides whether and by how much samples are corrected, so that all collectors correct
-  them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
-  each message.
-- A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or an engine start that is further ahead than the rest is refused. If such samples were set back
-  by their own leads, several of them would get the same timestamp.
-- A row without a replica name, such as a client's row, can be from any sender. It is corrected by
-  its own lead.
+  back, until the median is at most `MIN_NS`. The correction changes only by more than
+  `TOLERANCE_NS`, because a new start of counters looks like a restart of the engine.
+- The store decides the correction of samples from the leads, so that all collectors correct them
+  equally (`store/sender_clocks.py`).
+- A request further ahead than the rest of its message is set back by its own lead. Such a sample or
+  engine start is refused: several would get the same timestamp.
+- A row without a replica name, such as a client's, is corrected by its own lead.
 
-Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
-sent again gets the same correction. Timestamps are part of the row's key, so another correction
-would store the row twice. The store keeps the corrections, so that other collectors and restarted
-collectors use the same corrections (`store/clock_corrections.py`, `store/sender_clocks.py`).
+Sent timestamp = stored timestamp + `clock_ahead_s`. A repeated row gets the same correction, also
+after a restart and in other collectors (`store/clock_corrections.py`); otherwise it would be stored
+twice, because timestamps are part of its key.
 
-If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
-same clock jumped too, and are corrected by the same amount in either direction.
+If Tailspan's own clock jumped (`telemetry.corroborated_time`), senders on the same clock are
+corrected by the same amount in either direction.
 
-The module uses no I/O. It keeps state (the senders), so use it from one event loop only.
+No I/O. Use it from one event loop only.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -47,21 +40,19 @@ from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MAX_TRACKED
 
 REMEMBERED: Final = 16
-"""Number of leads stored per sender. A server sends a message about once a second."""
+"""Leads stored per sender. A server sends a message about once a second."""
 MIN_MESSAGES: Final = 3
-"""Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
-single wrong lead could be the median."""
+"""Messages before all rows of a sender are corrected: of fewer, a single wrong lead could be the
+median."""
 SPREAD_NS: Final = 600 * 10**9
-"""A row is an outlier if its lead exceeds the median lead of its message by more than this time. An
-exporter's queue contains minutes of data, not hours."""
+"""A row is an outlier if its lead exceeds its message's median lead by more than this. An
+exporter's queue contains minutes of data."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Maximum number of tracked senders. If more senders exist, each message of an untracked sender is
-corrected individually."""
+"""Messages of senders beyond this are corrected individually."""
 SILENT_NS: Final = 600 * 10**9
-"""A sender that is silent for this time is not reported, and a new sender may replace it."""
+"""A sender that is silent for this time is not reported, and may be replaced."""
 MAX_REPEATS: Final = 100_000
-"""Maximum number of corrected rows to remember, in case a sender sends them again. They take 20
-MB."""
+"""Maximum remembered corrections of rows that may be sent again (20 MB)."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """The common name of all senders beyond `MAX_SOURCES`."""
@@ -75,31 +66,25 @@ class MeasuredSenderClock:
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
     measured_ns: int | None = None
-    """The measured lead, or None if it is not known yet.
-
-    If a message is delayed, its lead is too small. So a small lead is used only after
-    `MIN_MESSAGES` messages.
-    """
+    """None if not known yet. A delayed message makes the lead too small, so a small lead is used
+    only after `MIN_MESSAGES` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """Return the median lead over the sender's last messages, in seconds.
-
-        A message's lead is its newest timestamp minus its arrival. It is usually negative.
-        """
+        """The median lead over the last messages, in seconds; usually negative."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
     def ahead_s(self) -> float:
-        """Return `ahead_ns` in seconds."""
+        """`ahead_ns` in seconds."""
         return self.ahead_ns / 1e9
 
     @property
     def proven_ns(self) -> int:
-        """Return the correction of rows whose timestamps are not later than their arrival."""
+        """The correction of rows whose timestamps are not later than their arrival."""
         return self.ahead_ns if len(self.leads_ns) >= MIN_MESSAGES else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
@@ -165,7 +150,7 @@ class SenderClocks:
                 self._set_back.popitem(last=False)
 
     def report(self) -> list[MeasuredSenderClock]:
-        """Return the senders that sent a message recently, sorted by name."""
+        """The senders that sent a message recently, sorted by name."""
         since = self._now_unix_ns - SILENT_NS
         all_ = (*list(self._sources.values()), self._unnamed, self._other)
         found = [each for each in all_ if each.last_seen_unix_ns >= max(since, 1)]
@@ -185,8 +170,7 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # Assume that a new sender uses Tailspan's clock if its lead is closer to the size of
-            # the clock's jump than to 0.
+            # A new sender has Tailspan's clock if its lead is closer to the clock's jump than to 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

@@ -1,9 +1,8 @@
-"""Reads the credentials for a scrape target: a bearer token, and the certificates for TLS.
+"""The credentials for a scrape target: a bearer token, and the certificates for TLS.
 
-A token is read from its file for each scrape. The token is sent only to loopback or over TLS,
-unless the user allows sending it unencrypted. The token never appears in a log or an error.
-Certificates are read once. The files that a target file names must lie in one folder. If they could
-lie anywhere, a person who can edit the target file could make Tailspan send any readable file.
+A token is read from its file for each scrape, sent only to loopback or over TLS unless the user
+allows more, and never logged. Files of a target file must lie in one folder: otherwise its editor
+could make Tailspan send any readable file.
 """
 
 import ssl
@@ -32,16 +31,14 @@ _LONGEST_TOKEN: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class TargetCredentials:
-    """Credentials for a target. By default, Tailspan sends no token, and accepts certificates that
-    the system's certificate authorities signed.
+    """Credentials for a target. By default, no token, and the system's certificate authorities.
 
     Attributes:
-        token_file: the file with the token, used instead of `token`.
-        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
+        token_file: used instead of `token`.
+        ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file (symbolic links resolved); None allows
-            any folder.
+        within: the folder that must contain the token's file (symbolic links resolved), or None.
         insecure: whether the token may be sent unencrypted.
     """
 
@@ -58,12 +55,11 @@ class TargetCredentials:
     def of_labels(
         cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
     ) -> Self:
-        """Return the credentials in the labels of a target file.
+        """The credentials in the labels of a target file.
 
         Args:
             folder: the folder of the target file; paths are relative to it.
             within: the folder that must contain the files; None for `folder`.
-            insecure: whether tokens may be sent unencrypted.
 
         Raises:
             SecurityError: a label is not a text, a file lies in another folder, or `check` fails.
@@ -92,7 +88,7 @@ class TargetCredentials:
 
     @property
     def has_token(self) -> bool:
-        """Return whether a token is sent with requests."""
+        """Whether a token is sent with requests."""
         return self.token is not None or self.token_file is not None
 
     def check(self) -> None:
@@ -107,7 +103,7 @@ class TargetCredentials:
         self.context()
 
     def headers(self) -> dict[str, str]:
-        """Return the headers for a request; reads the token file.
+        """The headers for a request; reads the token file.
 
         Raises:
             SecurityError: the file cannot be read, or contains no token.
@@ -116,7 +112,7 @@ class TargetCredentials:
             return {}
         token, where = self.token, "the environment"
         if self.token_file is not None:
-            if self.within is not None:  # check again: a symbolic link may have changed
+            if self.within is not None:  # a symbolic link may have changed
                 _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
             token, where = _read(self.token_file), str(self.token_file)
         if token is None or not TOKEN.fullmatch(token):
@@ -124,7 +120,7 @@ class TargetCredentials:
         return {"Authorization": f"Bearer {token}"}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context, or None for the default context.
+        """The TLS context, or None for the default context.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.
@@ -145,7 +141,6 @@ class TargetCredentials:
 
 
 OPEN: Final = TargetCredentials()
-"""No credentials."""
 
 
 def _check_within(path: Path, folder: Path, label: str) -> None:

@@ -1,10 +1,10 @@
-"""Defines the series that engines export on /metrics: one table per kind of engine.
+"""The series that engines export on /metrics: one table per kind of engine.
 
-A field has several alternative series, because versions of an engine rename and split series. The
-first alternative that the response contains is used. Source: vLLM 0.12 to 0.33,
-`v1/metrics/loggers.py` (rig/contract checks each version), and its documentation for names before
-0.12; SGLang, "Production metrics" and a recorded response of 0.5.23; Text Generation Inference,
-"Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
+Versions of an engine rename and split series; the first alternative in the response is used.
+Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its
+documentation for older names; SGLang, "Production metrics" and a recorded response of 0.5.23; Text
+Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
+`custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """The series that give a field's value: a name, and labels that the series must have, if any.
+    """The series that give a field's value.
 
     Attributes:
-        name: the full name of the samples, including `_total`.
-        where: labels that the series must have. Values are summed over the other labels.
-        over: if given, the value is divided by the value of this series.
+        name: of the samples, including `_total`.
+        where: required labels. Values are summed over the others.
+        over: the series by which the value is divided.
     """
 
     name: str
@@ -32,11 +32,10 @@ class EngineTable:
     """The table of one kind of engine.
 
     Attributes:
-        engine_labels: labels with the engine's number. The number is 0 without these labels.
-        model_label: label with the model's name.
-        rank_labels: labels that name an engine's workers. Each worker reports the value of the
-            whole engine; the highest of these values is used.
-        fields: maps each field of `EngineSample` to its alternative series.
+        engine_labels: labels with the engine's number, or else 0.
+        rank_labels: labels of an engine's workers. Each reports the whole engine; the highest is
+            used.
+        fields: the alternative series of each field of `EngineSample`.
     """
 
     name: str
@@ -87,8 +86,7 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated. Newer versions send the old and the new
-        # names.
+        # The names with `transfer_type` are deprecated. Newer versions send both.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
             _deprecated("bytes", "CPU_to_GPU"),
@@ -137,8 +135,7 @@ SGLANG: Final = EngineTable(
             EngineSeries("sglang:prompt_tokens_total"),
         ),
         "decode_tokens_total": (EngineSeries("sglang:generation_tokens_total"),),
-        # SGLang looks up every prompt token in its radix cache, so the prompt tokens are the
-        # queries.
+        # SGLang looks up every prompt token in its radix cache.
         "prefix_cache_queries_tokens_total": (EngineSeries("sglang:prompt_tokens_total"),),
         "prefix_cache_hits_tokens_total": (EngineSeries("sglang:cached_tokens_total"),),
         "preemptions_total": (

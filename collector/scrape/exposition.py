@@ -1,7 +1,7 @@
-"""Converts a response of /metrics to the gauges and totals of its engines.
+"""Converts a response of /metrics to the gauges and totals of its engines. Pure.
 
-Pure. A line is parsed only if its series is in a table of `engine_series`, because a response can
-have a hundred thousand other lines. Impossible values are counted and left out.
+Only lines of known series are parsed: there may be a hundred thousand others. Impossible values are
+counted and left out.
 """
 
 import math
@@ -44,8 +44,7 @@ class ParsedExposition:
 
     software: str
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """For each engine number: the values by field of `EngineSample`, and the `model` if it is
-    known."""
+    """By engine number: values by field of `EngineSample`, and the `model` if it is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -140,8 +139,8 @@ def _fill(
 def _values(
     table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
 ) -> dict[ScrapedEngine, float]:
-    """Return the value of each engine: the maximum over its workers (ranks), then the sum over all
-    other labels."""
+    """The value of each engine: the maximum over its workers (ranks), then the sum over other
+    labels."""
     parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

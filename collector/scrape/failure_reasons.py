@@ -1,4 +1,4 @@
-"""The reasons why a scrape can fail, as used in counters and messages."""
+"""The reasons why a scrape can fail, in counters and messages."""
 
 from enum import StrEnum
 
@@ -13,17 +13,17 @@ class ScrapeFailureReason(StrEnum):
     NO_TOKEN = "no_token"
     """The token file cannot be used."""
     UNAUTHORISED = "unauthorised"
-    """The target refuses the request (status 401 or 403), whether or not a token was sent."""
+    """Status 401 or 403, with or without a token."""
     TIMEOUT = "timeout"
     """The response was not complete within the time limit."""
     REDIRECT = "redirect"
-    """The target sends a redirect, which the scraper does not follow."""
+    """The target sends a redirect, which is not followed."""
     HTTP_STATUS = "http_status"
-    """The status of the response is not 200."""
+    """The status is not 200."""
     TOO_LARGE = "too_large"
     """The response has more bytes or series than the limit."""
     MALFORMED = "malformed"
-    """The response is not HTTP, not text, or not in the exposition format."""
+    """Not HTTP, not text, or not in the exposition format."""
     UNKNOWN_ENGINE = "unknown_engine"
     """The response has no series of a known engine."""
     NOT_STORED = "not_stored"

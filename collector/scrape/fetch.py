@@ -1,7 +1,6 @@
 """Fetches a target's response, with limits on time and size.
 
-The scraper uses no proxy, follows no redirect, and accepts no compression, because a small response
-could decompress to a large one. The time limit applies to the whole response.
+No proxy, no redirect, and no compression, because a small response could decompress to a large one.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from collector.scrape.credentials import OPEN, TargetCredentials
 from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 
 MAX_BYTES: Final = 8 * 2**20
-"""Maximum size of a response: a hundred times the size of vLLM's response."""
+"""A hundred times the size of vLLM's response."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",
@@ -26,7 +25,7 @@ _HEADERS: Final = {
 
 
 def http_client(access: TargetCredentials = OPEN) -> httpx.AsyncClient:
-    """Return an HTTP client for all targets with the same certificates.
+    """An HTTP client for all targets with the same certificates.
 
     Raises:
         SecurityError: the certificates are not usable.
@@ -48,7 +47,7 @@ class Clients:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
 
     def of(self, access: TargetCredentials) -> httpx.AsyncClient:
-        """Return the client for these credentials.
+        """The client for these credentials.
 
         Raises:
             ScrapeError: the certificates are not usable.

@@ -1,8 +1,6 @@
 """Scrapes each target every few seconds, and stores the samples.
 
-Each target has its own task, so a slow target does not delay the others. The next scrape of a
-target begins after the samples of the last scrape are stored. Samples that the store does not
-accept are lost and counted.
+Each target has its own task. Samples that the store does not accept are lost and counted.
 """
 
 import asyncio
@@ -28,14 +26,12 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""After this time without a successful discovery of targets, the scraper counts as stalled. A
-discovery takes 5 s if DNS does not respond."""
+"""Without a successful discovery for this time, the scraper counts as stalled."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
-"""If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
+"""Scrapes of a replica are not stored for this time after a sample of its plugin."""
 PROCESS: Final = 0
-"""The process id that is stored with scraped samples. A scrape does not report the engine's process
-id."""
+"""The stored process id: a scrape does not report it."""
 
 
 @dataclass(slots=True)
@@ -44,13 +40,13 @@ class TargetState:
 
     target: Target
     up: bool | None = None
-    """Whether the last scrape succeeded. None before the first scrape."""
+    """Whether the last scrape succeeded. None before the first."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failures by `ScrapeFailureReason`."""
+    """By `ScrapeFailureReason`."""
 
     @property
     def url(self) -> str:
@@ -60,17 +56,13 @@ class TargetState:
 
 @dataclass(slots=True)
 class _Counting:
-    """The last totals that an engine reported, and their start timestamp."""
-
     started_unix_ns: int
     totals: dict[str, float]
 
 
 class Scraper(Listener):
-    """Scrapes all targets until cancelled.
-
-    As a listener, it records which replicas have Tailspan's plugin.
-    """
+    """Scrapes all targets until cancelled. As a listener, it records which replicas have the
+    plugin."""
 
     def __init__(
         self,
@@ -103,7 +95,7 @@ class Scraper(Listener):
         """Record which replicas have the plugin."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Store only the replicas of targets: senders could invent any number of names.
+        # Only replicas of targets: senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
@@ -116,8 +108,8 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """Return the last results of each target, sorted by address."""
-        # Copy the states first, because /metrics calls this method on another thread.
+        """The last results of each target, sorted by address."""
+        # A copy, because /metrics calls this method on another thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -128,7 +120,7 @@ class Scraper(Listener):
                 await self.discover()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `scrape` never raises, so a task that has ended was cancelled by other code.
+                    # `scrape` never raises, so other code cancelled this task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -185,7 +177,7 @@ class Scraper(Listener):
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # Parse on a separate thread, because a large response would block the event loop.
+            # On a thread, because parsing a large response would block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
@@ -194,7 +186,7 @@ class Scraper(Listener):
             state.up = False
             state.failures[error.reason] += 1
             return
-        except Exception as error:  # a defect: the target counts as down
+        except Exception as error:  # a defect
             if state.up is not False:
                 _log.exception("scrape: %s is down: parsing its response failed", target.url)
             self.task.failed(error)
@@ -253,15 +245,12 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """Return the start timestamp of the totals.
+        """The start of the totals: as reported, or else the first scrape after a restart.
 
-        If the response reports the start of the server, the result is this start. If the response
-        does not report the start, the result is the time of the first scrape after the start. A
-        server has restarted if a total is lower than in the last scrape.
+        A server has restarted if a total is lower than in the last scrape.
         """
         reported_unix_ns = 0
-        # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or
-        # in the future. Compare in seconds, because infinity cannot be converted to an integer.
+        # The server's clock may be wrong. Compare in seconds: infinity has no integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
             reported_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}

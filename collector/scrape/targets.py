@@ -1,7 +1,6 @@
 """Discovers targets to scrape: fixed addresses, targets in a file, or addresses of a DNS name.
 
-Source: Prometheus, "<file_sd_config>" (file format, labels for scheme and path) and
-"<dns_sd_config>"; Thanos (the prefixes `dns+` and `dnssrv+`).
+Source: Prometheus, "<file_sd_config>" and "<dns_sd_config>"; Thanos (`dns+`, `dnssrv+`).
 """
 
 import asyncio
@@ -52,15 +51,15 @@ class Discovery(Protocol):
 
         Raises:
             DiscoveryError: the targets cannot be found at the moment. The caller keeps the previous
-                targets.
+                ones.
         """
 
 
 def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
-    """Return the discovery for an argument of `--scrape`.
+    """The discovery for an argument of `--scrape`.
 
     Raises:
-        ValueError: the address is invalid, or the token must not be sent to this address.
+        ValueError: the address is invalid, or the token must not be sent to it.
     """
     kind, plus, rest = given.partition("+")
     url = rest if plus else given
@@ -88,8 +87,7 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # Requests go to IP addresses, but a certificate contains the name, so TLS must check the
-        # name.
+        # Requests go to IP addresses, but a certificate contains the name.
         access = replace(access, server_name=host)
     return DnsName(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -108,8 +106,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class DnsName:
-    """Finds the targets of a DNS name: each of its addresses, or each host and port of its SRV
-    records."""
+    """The addresses of a DNS name, or the hosts and ports of its SRV records."""
 
     name: str
     kind: str
@@ -151,12 +148,11 @@ class DnsName:
 class File:
     """A Prometheus `file_sd` file (JSON or YAML), read again at each discovery.
 
-    The file may contain the labels `__scheme__`, `__metrics_path__`, `replica`, `region`, and those
-    in `credentials.LABELS`. Other labels are ignored.
+    Labels other than `__scheme__`, `__metrics_path__`, `replica`, `region` and `credentials.LABELS`
+    are ignored.
 
     Attributes:
-        secrets: the folder that must contain the files named in the target file; None for the
-            folder of the target file.
+        secrets: the folder that must contain the named files; None for the target file's.
         insecure: whether tokens may be sent unencrypted.
     """
 
@@ -174,7 +170,7 @@ class File:
         return await asyncio.to_thread(self.read)
 
     def read(self) -> list[Target]:
-        """Return the targets in the file.
+        """The targets in the file.
 
         Raises:
             DiscoveryError: the file cannot be read, or has another format.

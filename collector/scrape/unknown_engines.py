@@ -12,16 +12,15 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""The advice for the log, by the prefix of the names of the response's series. The names are from
-tests/collector/samples."""
+"""The advice by the prefix of the series' names. The names are from tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
-"""Number of bytes in which to search for the first series."""
+"""Bytes in which to search for the first series."""
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:
-    """Return what the response contains instead of an engine's series."""
+    """What the response contains instead of an engine's series."""
     lines = b"\n" + body
     for prefix, advice in NO_ENGINES.items():
         if b"\n" + prefix.encode() in lines:

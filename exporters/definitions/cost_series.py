@@ -1,12 +1,9 @@
-"""Defines the series of the cost of engines and of recomputation.
-
-For replicas with a price:
+"""The series of the cost of engines and of recomputation. For replicas with a price:
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-The series of a replica without a price are omitted, because an unknown cost is not $0. Engines send
-no samples while they load, and these series count only time with samples. So only the bill of
-`tailspan cost` includes the loading time.
+Without a price there is no series. Engines send no samples while they load, so only `tailspan cost`
+bills the loading time.
 """
 
 from typing import Final

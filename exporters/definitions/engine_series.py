@@ -1,4 +1,4 @@
-"""Defines the series of engines. Most series export a field of `EngineSample`."""
+"""The series of engines. Most export a field of `EngineSample`."""
 
 from typing import Final
 
@@ -77,7 +77,6 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges of engines. The keys are the exported fields of `EngineSample`."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": MetricSeries(
@@ -99,8 +98,6 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges of GPU utilisation. The keys are the exported fields of
-`roofline.windows.RooflineWindow`."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": MetricSeries("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
@@ -326,8 +323,7 @@ ENGINE_TOTALS: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Counters of engines. The keys are the exported fields of `EngineSample`. Each counter starts at 0
-when its engine starts."""
+"""By exported field of `EngineSample`. Each counter starts at 0 when its engine starts."""
 
 LAST_SAMPLE: Final = MetricSeries(
     "tailspan_engine_last_sample_timestamp_seconds",
@@ -338,8 +334,7 @@ LAST_SAMPLE: Final = MetricSeries(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that every process of an engine reports with the same value. These totals are not summed
-over the processes."""
+"""Totals that every process of an engine reports with the same value, so they are not summed."""
 
 ENGINE_INFO: Final = MetricSeries(
     "tailspan_engine_info",

@@ -1,4 +1,4 @@
-"""Defines the series of GPUs. Each series exports a field of `GpuSample`."""
+"""The series of GPUs. Each exports a field of `GpuSample`."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,9 +1,7 @@
-"""Defines the series of probes, with names as in Prometheus' blackbox_exporter.
+"""The series of probes, named as in Prometheus' blackbox_exporter.
 
-Gauges have the values of the latest probe of each endpoint in each region. If a probe was not sent,
-or was stopped by Ctrl-C, only the counter of its outcome increases. If a cache in front of the
-model answered the probe (outcome `cached`), the probe counts as a success, but its duration is not
-recorded.
+Gauges have the latest probe of each endpoint and region. A probe that was not sent, or was stopped
+by Ctrl-C, only counts by outcome. A cached answer is a success without a duration.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,8 @@
-"""Defines the series of `/metrics`: name, help, unit and labels.
+"""The series of `/metrics`: name, help, unit and labels.
 
-Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so each bound is at most 1.67 times
-the previous bound. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server. For
-latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
-heatmaps. Tailspan computes no quantiles and no objectives from these buckets. Quantiles of the last
-minutes are exported as summaries, under separate names. Do not average or sum these quantiles.
-
-Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), from 0.1 ms for queue times (an idle
+server) and 1 ms for latencies with an engine step. They are for heatmaps: Tailspan computes no
+quantiles and no objectives from them. Unknown values are not counted. An unknown label is empty.
 """
 
 from collections.abc import Iterable
@@ -104,7 +99,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[LatencyHistogram, ...]:
-    """Return the histograms. The bounds include the latency thresholds of the given objectives."""
+    """The histograms, with the latency thresholds of the objectives among the bounds."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -170,11 +165,7 @@ RECENT_BY_MODEL: Final = {
     )
     for each in RECENT
 }
-"""Quantiles by model.
-
-The quantiles are computed from all requests of the model, because a model's quantiles cannot be
-derived from the quantiles of its replicas.
-"""
+"""Computed from all requests of the model: quantiles of replicas cannot be combined."""
 RECENT_BY_TENANT: Final = {
     each.field: MetricSeries(
         each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile")
@@ -245,9 +236,7 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters of tenants. The keys are the summed fields of `RequestTimeline`. There is no label
-replica, because a series for each pair of tenant and replica would make tens of thousands of
-series."""
+"""By summed field of `RequestTimeline`. A label replica would make tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(
@@ -261,13 +250,10 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""Counters of tenants' costs and engine time. The keys are the summed fields of
-`RequestTimeline`."""
 
 LATE_S: Final = 60
-"""A request that is stored more than this many seconds after its end counts as late. The plugin
-sends requests every 5 s, and tries again at most 30 s after a failed attempt. One failed attempt
-therefore does not make a request late."""
+"""Requests stored later than this after their end count as late. The plugin sends every 5 s and
+retries within 30 s."""
 LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",
@@ -463,4 +449,3 @@ ALL: Final[tuple[MetricSeries | LatencyHistogram, ...]] = (
     SIMULATED,
     BUILD,
 )
-"""All series of `/metrics`."""

@@ -1,4 +1,4 @@
-"""Defines the types of the series of `/metrics`: name, help, unit and labels."""
+"""The types of the series of `/metrics`."""
 
 from typing import Final, NamedTuple
 
@@ -20,9 +20,7 @@ class LatencyHistogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Whether only completely answered requests count. True for latencies that would be too short
-    if an abort or an error ended the request early.
-    """
+    """Count only completely answered requests: an early end would make the latency too short."""
     bounds_s: tuple[float, ...]
     exemplars: bool = False
     """Whether the buckets have exemplars. True for latencies that clients experience."""
@@ -38,19 +36,18 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Whether only streamed responses count. True for latencies that end at the first byte: if a
-    response is not streamed, its first byte arrives at the end (docs/decisions/001).
-    """
+    """Count only streamed responses: without streaming, the first byte is at the end
+    (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
-    """Return bucket bounds, six per decade, from `lowest` to `highest`.
+    """Bucket bounds, six per decade, from `lowest` to `highest`.
 
     Args:
-        lowest: the exponent of ten at which the first decade begins, as text: "-3" for 0.001 s.
-        highest: the last bound, as text.
+        lowest: the exponent of ten at which the first decade begins: "-3" for 0.001 s.
+        highest: the last bound.
     """
-    # Parse the bounds from text, so that each is the double nearest to the decimal number.
+    # Parsed from text, so that each bound is the double nearest to the decimal number.
     steps = (
         float(f"{mantissa}e{exponent}")
         for exponent in range(int(lowest), 5)

@@ -1,1 +1,1 @@
-"""Writes metric families as Prometheus text, OpenMetrics and protobuf."""
+"""Metric families as Prometheus text, OpenMetrics and protobuf."""

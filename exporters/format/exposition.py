@@ -1,4 +1,4 @@
-"""Writes the response to a scrape: all families in one format, and metrics of the scrape itself."""
+"""The response to a scrape: all families in one format, and metrics of the scrape itself."""
 
 import resource
 import sys
@@ -24,7 +24,7 @@ class Exposition:
     """Writes the families of its sources, and the metrics of this process and of the scrape.
 
     Args:
-        sources: the sources in output order. Names of families are unique over all sources.
+        sources: in output order. Names of families are unique over all sources.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:

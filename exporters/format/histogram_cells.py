@@ -1,17 +1,12 @@
-"""Defines the cells in which latencies are counted, and computes classic and native buckets.
+"""The cells in which latencies are counted, and the classic and native buckets computed from them.
 
-A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
-The classic and the native bounds together divide the range of latencies into cells. Each latency is
-counted in one cell. A classic or native bucket is a sum of cells. A histogram always has about 200
-cells:
+A classic histogram has configured bounds, a native one eight buckets per factor of two. Together
+they divide the latencies into about 200 cells; each bucket is a sum of cells:
 
     1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
-The zero threshold is the power of two below the first classic bound. The last native bucket ends at
-the power of two above the last classic bound. One more cell contains all values above the last
-native bucket.
-
-Source: Prometheus, "Native histograms" specification, standard schemas.
+The native buckets reach from the power of two below the first classic bound (the zero threshold) to
+that above the last. Source: Prometheus, "Native histograms" specification, standard schemas.
 """
 
 from array import array
@@ -30,20 +25,14 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of each native bound to the previous bound: 1.09."""
+"""Ratio of each native bound to the previous one: 1.09."""
 
 
 class HistogramCells(NamedTuple):
-    """The cells of one histogram.
-
-    A value that equals a bound belongs to the cell below the bound.
-    """
+    """The cells of one histogram. A value that equals a bound belongs to the cell below it."""
 
     bounds_s: tuple[float, ...]
-    """The bounds of the cells, in ascending order.
-
-    One more cell contains the values above the last bound.
-    """
+    """Ascending. One more cell contains the values above the last bound."""
     buckets: tuple[int, ...]
     """The index of the classic bucket of each cell."""
     ends: IntArray
@@ -56,36 +45,32 @@ class HistogramCells(NamedTuple):
     """The index of the first native bucket. Bucket i ends at 2^(i/8) s."""
 
     def of_column(self, values_s: FloatArray) -> IntArray:
-        """Return the index of each value's cell: (n,)."""
+        """The index of each value's cell: (n,)."""
         return np.searchsorted(self.bounds_s, values_s)
 
     def none(self) -> "array[int]":
-        """Return a list of zeros, one per cell."""
+        """Zeros, one per cell."""
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Convert the count of each cell to the cumulative count of each classic bucket: (n, cells)
-        → (n, buckets).
-
-        n is the number of histograms. The last count of a histogram is its total.
-        """
+        """(n, cells) → cumulative counts of classic buckets (n, buckets), of which the last is the
+        total."""
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Convert the count of each cell to the count of the zero bucket and of each native bucket:
-        (n, cells) → (n, 1 + buckets). n is the number of histograms.
-        """
+        """Counts of n histograms (n, cells) → the zero bucket and the native buckets (n, 1 +
+        buckets)."""
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
 
 
 @lru_cache(maxsize=64)
 def cells(bounds_s: tuple[float, ...]) -> HistogramCells:
-    """Return the cells for a histogram with these classic bounds.
+    """The cells for a histogram with these classic bounds.
 
     Args:
-        bounds_s: the classic bounds in ascending order, all above 0.
+        bounds_s: in ascending order, all above 0.
     """
     lowest, highest = floor(log2(bounds_s[0])), ceil(log2(bounds_s[-1]))
     first = lowest * _A_DOUBLING
@@ -103,6 +88,6 @@ def cells(bounds_s: tuple[float, ...]) -> HistogramCells:
 
 
 def matrix(counts: Iterable["array[int]"]) -> IntArray:
-    """Return the counts of several histograms with the same cells as one array: (n, cells)."""
+    """The counts of several histograms with the same cells: (n, cells)."""
     rows = list(counts)
     return np.frombuffer(b"".join(rows), dtype=np.int64).reshape(len(rows), -1)

@@ -1,5 +1,4 @@
-"""Stores histograms, and writes them as text and protobuf. A histogram has one count for each cell.
-A cell is a narrow range of latencies (`histogram_cells`)."""
+"""Histograms with one count for each cell (`histogram_cells`), and their text and protobuf."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""An example request of a bucket: trace id (hex), latency in seconds, end timestamp in unix
-seconds. A plain tuple is created faster than a named tuple."""
+"""Trace id (hex) of a request in a bucket, its latency in seconds, its end in unix seconds. A plain
+tuple is created faster."""
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class HistogramCounts:
 
 
 def distribution(of: LatencyHistogram) -> HistogramCounts:
-    """Return a histogram without observations."""
+    """A histogram without observations."""
     made = cells(of.bounds_s)
     return HistogramCounts(made, made.none())
 
@@ -53,12 +52,10 @@ class ObservedLatencies(NamedTuple):
     """New latencies for one histogram."""
 
     at: int
-    """The index of the histogram."""
     counts: IntArray
     sum_s: float
     latest: dict[int, int]
-    """For each classic bucket with new latencies, the position of the last of these latencies in
-    the argument `values_s` of `observed`."""
+    """The position in `values_s` of the last new latency of each classic bucket."""
 
 
 def observed(
@@ -88,8 +85,6 @@ def observed(
 
 
 class _Bounds(NamedTuple):
-    """A histogram's bounds as text and as protobuf."""
-
     texts: tuple[str, ...]
     encoded: tuple[bytes, ...]
 
@@ -101,27 +96,26 @@ class Distributions:
     of: LatencyHistogram
     values: Mapping[tuple[str, str], HistogramCounts]
     created_unix_s: float
-    """Start timestamp of the counts."""
+    """Start of the counts."""
 
     @property
     def name(self) -> str:
-        """Return the family's name."""
+        """The family's name."""
         return self.of.name
 
     @property
     def series(self) -> int:
-        """Return the number of series in the text format. Buckets, sum and count are series."""
+        """The number of series in the text format: buckets, sum and count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:
-        """Return the lines of the family in the text format."""
+        """The family in the text format."""
         output, lines = [head(self.name, self.of.help, "histogram", openmetrics)], _lines(self.of)
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
             buckets: list[int | str] = [*cumulative]
             if openmetrics:
                 for place, (trace_id, value_s, at_s) in each.exemplars.items():
-                    # Round values to nanoseconds and milliseconds: writing all digits takes three
-                    # times as long.
+                    # Rounded: writing all digits takes three times as long.
                     buckets[place] = (
                         f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
                     )
@@ -129,7 +123,7 @@ class Distributions:
         return "".join(output)
 
     def protobuf(self) -> bytes:
-        """Return the family in protobuf, with the same counts in classic and native buckets."""
+        """The family in protobuf, with the same counts in classic and native buckets."""
         bounds = _bounds(self.of.bounds_s).encoded
         sparse = protobuf.native(
             cells(self.of.bounds_s),
@@ -154,7 +148,7 @@ class Distributions:
         return protobuf.family(self.name, self.of.help, protobuf.HISTOGRAM, metrics)
 
     def metric(self) -> Metric:
-        """Return the family as a metric of prometheus_client."""
+        """The family as a metric of prometheus_client."""
         metric = Metric(self.name, self.of.help, "histogram")
         bounds = _bounds(self.of.bounds_s).texts
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
@@ -171,7 +165,6 @@ class Distributions:
         return metric
 
     def _cumulative(self) -> list[list[int]]:
-        """Return the cumulative classic buckets of each histogram; the last bucket is the total."""
         counted = matrix(each.counts for each in self.values.values())
         buckets: list[list[int]] = cells(self.of.bounds_s).cumulative(counted).tolist()
         return buckets
@@ -179,7 +172,7 @@ class Distributions:
 
 @lru_cache(maxsize=64)
 def _lines(of: LatencyHistogram) -> LabelCache[str]:
-    """Return the lines of a histogram, with placeholders for bucket counts, total count and sum."""
+    """The lines of a histogram, with placeholders for bucket counts, total count and sum."""
 
     def make(pair: Labels) -> str:
         labels = labels_text(REQUEST_LABELS, pair).replace("%", "%%")

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 Labels = tuple[str, ...]
 
 MAX_ENTRIES: Final = 1 << 15
-"""Maximum number of entries per metric. One scrape uses only a part of the entries."""
+"""Maximum entries per metric. One scrape uses only a part of them."""
 
 _Made = TypeVar("_Made")
 

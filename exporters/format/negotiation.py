@@ -1,8 +1,7 @@
-"""Selects the format of a scrape from the request's headers.
+"""Select the format of a scrape from the request's headers.
 
-Only the protobuf format has native histograms. A scraper receives protobuf under two conditions:
-its Accept header lists protobuf with the parameters `proto` and `encoding`, and gives protobuf a
-weight (`q`) that is at least the weight of text. Other scrapers receive text.
+Protobuf needs an Accept entry with the parameters `proto` and `encoding`, and a weight (`q`) of at
+least that of text.
 """
 
 import re
@@ -24,7 +23,7 @@ class Format(StrEnum):
 
 
 def wanted(accept: str) -> Format:
-    """Return the format to use for an `Accept` header."""
+    """The format to use for an `Accept` header."""
     protobuf = text = 0.0
     for entry in accept.split(","):
         media, *rest = (part.strip() for part in entry.split(";"))
@@ -44,7 +43,7 @@ def wanted(accept: str) -> Format:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Return whether an `Accept-Encoding` header allows gzip."""
+    """Whether an `Accept-Encoding` header allows gzip."""
     weights = {}
     for entry in accept_encoding.lower().split(","):
         coding, *rest = (part.strip() for part in entry.split(";"))
@@ -58,7 +57,6 @@ def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _weight(given: str | None) -> float:
-    """Return the weight (0 to 1) from its text, or 0 if the text is malformed."""
     if given is None:
         return 1.0
     return float(given) if _WEIGHT.match(given) else 0.0

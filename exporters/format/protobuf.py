@@ -1,8 +1,7 @@
-"""Writes metric families in Prometheus' protobuf format, the only format with native histograms.
+"""Metric families in Prometheus' protobuf format, the only format with native histograms.
 
-prometheus_client does not write this format. A scrape has tens of thousands of small messages, for
-which a protobuf library would take ten times as long. This module writes each message as a prefix
-and the numbers. The prefix is cached between scrapes.
+prometheus_client does not write it, and a protobuf library takes ten times as long for tens of
+thousands of small messages. Here, a message is a cached prefix and the numbers.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -22,19 +21,17 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before the value of a counter or gauge: the tag and the length of the message `Counter`
-or `Gauge`, then the tag of its field `value`.
-"""
+"""The bytes before a value: tag and length of `Counter` or `Gauge`, then the tag of its `value`."""
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Maximum number of consecutive empty buckets that are written as zeros (one byte each). After a
-longer gap, a new `BucketSpan` (a run of consecutive buckets) is written, which takes six bytes."""
+"""Maximum consecutive empty buckets written as zeros, of one byte each. A `BucketSpan` takes
+six."""
 
 
 def varint(number: int) -> bytes:
-    """Encode a non-negative integer as a varint: seven bits per byte, lowest bits first."""
+    """Encode a non-negative integer as a varint."""
     return _SMALL[number] if number < len(_SMALL) else _written(number)
 
 
@@ -69,7 +66,7 @@ def family(name: str, help_: str, kind: int, metrics: Iterable[bytes]) -> bytes:
 
 
 def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterator[bytes]:
-    """Encode one metric for each value, with the labels of the value."""
+    """Encode one metric for each value, with its labels."""
     field, begins = _VALUE_FIELDS[kind], _scalars(names)
     for labels, value in values.items():
         yield begins[labels] + _value(field, value)
@@ -77,8 +74,7 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return a cache that contains, for each set of label values, the encoded metric without its
-    value. The encoded length of the metric includes the eleven bytes of the value."""
+    """The encoded metric of each set of label values, without the eleven bytes of its value."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)
@@ -112,9 +108,9 @@ def classic(
     """Encode the buckets of a classic histogram.
 
     Args:
-        bounds: the bound of each bucket, encoded by `upper_bound`.
+        bounds: encoded by `upper_bound`.
         cumulative: the count of each bucket, including all lower buckets.
-        exemplars: exemplars of some buckets by bucket index, encoded by `exemplar`.
+        exemplars: by bucket index, encoded by `exemplar`.
     """
     numbers = varints(cumulative)
     buckets = [
@@ -135,8 +131,7 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar of a classic bucket. Prometheus uses the exemplar for the native histogram
-    too."""
+    """Encode an exemplar of a classic bucket. Prometheus uses it for the native histogram too."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -147,8 +142,7 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the part of the encoded label `trace_id` before its value. `size` is the length of the
-    value."""
+    """The encoded label `trace_id` before its value of length `size`."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 
@@ -173,13 +167,12 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     Args:
         of: the cells of the histograms.
         counts: (n, cells).
-        created_unix_s: start timestamp of the counts.
+        created_unix_s: start of the counts.
     """
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The first bucket is written as its count. Each later bucket is written as the difference from
-    # the count of the previous bucket.
+    # The first bucket is written as its count, each later one as the difference from the previous.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -190,9 +183,7 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # A `BucketSpan` is a run of consecutive buckets. The first span contains the index of its
-        # first bucket. Each later span contains the number of buckets between the previous span and
-        # itself.
+        # The first `BucketSpan` has its first bucket's index, each later one the gap before it.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -214,8 +205,7 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
 
 
 def _buckets_to_write(filled: BoolArray) -> BoolArray:
-    """Return which buckets to write: (n, buckets). These are the non-empty buckets, and the empty
-    buckets in short gaps between them."""
+    """The non-empty buckets and short gaps between them: (n, buckets)."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()
     for by in range(1, GAP + 1):
@@ -227,8 +217,8 @@ def _buckets_to_write(filled: BoolArray) -> BoolArray:
 
 
 def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
-    """Return each run of consecutive buckets to write: the index of the histogram, the first
-    bucket, and the bucket after the last."""
+    """Each run of buckets to write: the histogram's index, the first bucket, the bucket after the
+    last."""
     edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, begins = np.nonzero(edges == 1)
     _, ends = np.nonzero(edges == -1)

@@ -1,9 +1,8 @@
 """Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
-A message is forwarded unchanged after the collector has stored it. The collector never waits for
-the backend. A message is dropped and counted if the queue is full, or if the backend does not
-accept the message within `PATIENCE_S`. Messages are sent in order, so retries of one message delay
-all later messages. The retry rules are those of `tailspan_vllm.export.retry`.
+The collector never waits: a message is dropped and counted if the queue is full, or if it is not
+accepted within `PATIENCE_S`. Retries of one message delay all later ones. The retry rules are in
+`tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -47,7 +46,7 @@ class ForwardedMessage(NamedTuple):
     body: bytes
     json: bool
     received_s: float
-    """When the message was received, in monotonic seconds."""
+    """Monotonic."""
 
 
 class MessagePoster(Protocol):
@@ -65,7 +64,7 @@ class Forwarder(Families):
         queued_bytes: capacity of the queue.
         patience_s: age at which a message is dropped.
         backoff: computes the pauses between attempts.
-        pause: waits for a number of seconds, or until the forwarder is closed.
+        pause: waits for some seconds, or until the forwarder is closed.
     """
 
     def __init__(
@@ -107,15 +106,14 @@ class Forwarder(Families):
         self._queue.put(ForwardedMessage(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
-        """Try to send each queued message once more, then end the thread. Wait at most `within_s`
-        seconds for these attempts."""
+        """Try each queued message once more, within `within_s` seconds, then end the thread."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:
             self._thread.join(within_s)
 
     def counts(self) -> tuple[Mapping[str, int], int]:
-        """Return the counts of messages by result, and the bytes in the queue."""
+        """The counts of messages by result, and the bytes in the queue."""
         with self._lock:
             return dict(self._results), self._queued_bytes
 
@@ -130,7 +128,7 @@ class Forwarder(Families):
             try:
                 result = self._deliver(message)
                 self.task.succeeded(time.time())
-            except Exception as error:  # after a defect, only this message is lost
+            except Exception as error:  # only this message is lost
                 result = "failed"
                 self.task.failed(error)
                 _log.exception("a message could not be forwarded")

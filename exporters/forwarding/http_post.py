@@ -14,9 +14,8 @@ class HttpPost:
     """Sends messages to a backend.
 
     Args:
-        url: the base address of the backend, without /v1/….
-        headers: headers of every message.
-        context: the trusted certificates, or None for the system's certificates.
+        url: the base address, without /v1/….
+        context: the trusted certificates, or None for the system's.
     """
 
     def __init__(
@@ -32,7 +31,7 @@ class HttpPost:
         """Try to send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
-            # A redirect is refused, because it could send the credential to another address.
+            # A redirect could send the credential to another address.
             answer = self._pool.request(
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )

@@ -1,1 +1,1 @@
-"""Exports metrics of Tailspan itself: tasks, scrapes, GPU readers, clocks."""
+"""Metrics of Tailspan itself: tasks, scrapes, GPU readers, clocks."""

@@ -1,4 +1,4 @@
-"""Exports the time of the last evaluation of alerts, and the age of undelivered notifications."""
+"""The time of the last evaluation of alerts, and the age of undelivered notifications."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -26,9 +26,7 @@ class AlertingMetrics(Families):
     """Reports when alerts were last evaluated, and how old the undelivered notifications are.
 
     Args:
-        evaluated_unix_s: returns the time of the last complete evaluation, if any.
-        oldest_pending_s: returns the age in seconds of the oldest undelivered message of each
-            channel.
+        oldest_pending_s: returns the age in seconds of each channel's oldest undelivered message.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Exports metrics of the senders' clocks and of Tailspan's own clock."""
+"""Metrics of the senders' clocks and of Tailspan's own clock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -50,35 +50,34 @@ class SenderClock(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the replica's name."""
+        """The replica's name."""
 
     @property
     def lead_s(self) -> float:
-        """Return the seconds by which the newest timestamps in the sender's messages are later than
-        the arrival of the messages."""
+        """Seconds by which the newest timestamps of messages are later than their arrival."""
 
     @property
     def ahead_s(self) -> float:
-        """Return the correction that is applied to the sender's timestamps."""
+        """The correction that is applied to the sender's timestamps."""
 
     @property
     def rows(self) -> int:
-        """Return the number of rows with corrected timestamps."""
+        """Rows with corrected timestamps."""
 
 
 class OwnClock(Protocol):
-    """Tailspan's own clock, such as `telemetry.corroborated_time.CorroboratedClock`."""
+    """Tailspan's own clock: `telemetry.corroborated_time.CorroboratedClock`."""
 
     def __call__(self) -> int:
-        """Return the current time in unix nanoseconds."""
+        """The current time in unix nanoseconds."""
 
     @property
     def ahead_ns(self) -> int:
-        """Return how far the system clock is ahead of this clock."""
+        """How far the system clock is ahead of this clock."""
 
     @property
     def deletable_unix_ns(self) -> int:
-        """Return the current time that retention uses."""
+        """The current time that retention uses."""
 
 
 class ClockMetrics(Families):

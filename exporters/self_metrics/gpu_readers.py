@@ -1,4 +1,4 @@
-"""Exports metrics of GPU readers: up or down, and failures."""
+"""Metrics of GPU readers: up or down, and failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -36,31 +36,31 @@ GPUS: Final = MetricSeries(
 
 
 class ReaderReport(Protocol):
-    """The last results of a reader, such as `collector.gpus.sampler.ReaderState`."""
+    """The last results of a reader: `collector.gpus.sampler.ReaderState`."""
 
     @property
     def name(self) -> str:
-        """Return the reader's name."""
+        """The reader's name."""
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last attempt succeeded, or None if there was no attempt or no GPU."""
+        """Whether the last attempt succeeded; None without an attempt or a GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:
-        """Return the GPUs that the last attempt found."""
+        """The GPUs that the last attempt found."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Return the failures by reason."""
+        """Failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Return the duration of the last successful attempt."""
+        """Duration of the last successful attempt."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful attempt, or None."""
+        """Time of the last successful attempt."""
 
 
 class GpuReaderMetrics(Families):
@@ -70,7 +70,7 @@ class GpuReaderMetrics(Families):
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values, or no family if there is no GPU."""
+        """Yield every family with the current values; none without a GPU."""
         states = {each.name: each for each in self._report() if each.up is not None}
         if not states:
             return

@@ -1,4 +1,4 @@
-"""Defines the counters that the exporter reads, such as `collector.counters.CounterValues`."""
+"""The counters that the exporter reads: `collector.counters.CounterValues`."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,32 +9,32 @@ class CollectorReport(Protocol):
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """Return counts of items by (signal, result, reason)."""
+        """By (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """Return counts of messages by (transport, signal, result)."""
+        """By (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
-        """Return the number of truncated texts."""
+        """The number of truncated texts."""
 
     @property
     def dropped_values(self) -> Mapping[str, int]:
-        """Return counts of invalid values that were left out of stored rows, by reason."""
+        """Invalid values that were left out of stored rows, by reason."""
 
     @property
     def listener_failures(self) -> int:
-        """Return the number of stored batches that a listener failed to process."""
+        """Stored batches that a listener failed to process."""
 
     @property
     def waiting_messages(self) -> int:
-        """Return the number of received messages without a response yet."""
+        """Received messages without a response yet."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the size of the unanswered messages."""
+        """The size of the unanswered messages."""
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """Return the time of the last commit, or None before the first commit."""
+        """The time of the last commit, or None before the first."""

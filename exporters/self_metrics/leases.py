@@ -1,5 +1,4 @@
-"""Exports which leases this collector holds. A lease is the right to do one task, such as the
-evaluation of alerts, for all collectors of a database."""
+"""Which leases this collector holds: rights to do a task for all collectors of a database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Exports metrics of scrape targets: up or down, and failures."""
+"""Metrics of scrape targets: up or down, and failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -44,31 +44,31 @@ DISCOVERY_UP: Final = MetricSeries(
 
 
 class ScrapedTarget(Protocol):
-    """The last results of a target, such as `collector.scrape.scraper.TargetState`."""
+    """The last results of a target: `collector.scrape.scraper.TargetState`."""
 
     @property
     def url(self) -> str:
-        """Return the target's address."""
+        """The target's address."""
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last scrape succeeded, or None before the first scrape."""
+        """Whether the last scrape succeeded, or None before the first."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Return the failures by reason."""
+        """Failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Return the duration of the last successful scrape."""
+        """Duration of the last successful scrape."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful scrape, or None."""
+        """Time of the last successful scrape."""
 
     @property
     def unusable_values(self) -> int:
-        """Return the number of impossible values that the target has sent since the start."""
+        """Impossible values that the target has sent."""
 
 
 class ScrapeMetrics(Families):
@@ -83,7 +83,7 @@ class ScrapeMetrics(Families):
         self._discoveries = discoveries
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values, or no family if there are no targets."""
+        """Yield every family with the current values."""
         if found := self._discoveries():
             yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})
         states = {state.url: state for state in self._report()}

@@ -1,4 +1,4 @@
-"""Exports metrics of Tailspan's components: whether each component works."""
+"""Metrics of Tailspan's components: whether each works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final

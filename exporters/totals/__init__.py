@@ -1,1 +1,1 @@
-"""Computes the totals of requests, engines and GPUs for `/metrics`."""
+"""The totals of requests, engines and GPUs for `/metrics`."""

@@ -1,4 +1,4 @@
-"""Stores totals for each pair of labels."""
+"""Totals for each pair of labels."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
@@ -22,10 +22,10 @@ class ByPair(Generic[T]):
         self._by_pair: dict[Pair, T] = {}
 
     def expect(self, pair: Pair) -> T:
-        """Return the totals of a pair, and create them if necessary.
+        """The totals of a pair, created if necessary.
 
-        Create a pair before its first request is counted. The series of the pair then begin at 0,
-        so a Prometheus rate includes the first request.
+        Create a pair before its first request, so that its series begin at 0, for Prometheus'
+        rates.
         """
         totals = self._by_pair.get(pair)
         if totals is None:
@@ -39,7 +39,7 @@ class ByPair(Generic[T]):
 
     @property
     def pairs(self) -> set[Pair]:
-        """Return the pairs that have totals."""
+        """The pairs that have totals."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, T]:

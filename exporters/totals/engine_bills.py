@@ -1,14 +1,10 @@
-"""Computes the cost of each engine while it was up, and the cost of its idle time.
+"""The cost of each engine while it was up, and the cost of its idle time.
 
-Uptime is defined as in the bill (`cost.uptime`): an engine was up between two samples that are at
-most GAP_S (a minute) apart. A longer gap counts neither as uptime nor as idle time, because the
-machine may not have been rented during the gap. One process of an engine sends the totals of the
-engine's steps. Other processes with the same replica and engine are the engine's API servers; they
-add no uptime. If two processes send totals of steps during the same time, two servers use the same
-replica name by mistake. The uptime of both servers is then billed. Idle time is uptime minus busy
-time. The busy time of a long step is reported only at the end of the step, so uptime minus busy
-time then decreases. The exported idle time is the highest value so far, because a counter must not
-decrease. The time from an engine's start to its first sample is included if it is at most GAP_S.
+An engine was up between two samples at most GAP_S apart (`cost.uptime`). One process of an engine
+sends its step totals; its API servers add no uptime. If two processes send step totals at the same
+time, two servers share a replica name by mistake, and both are billed. Idle time is uptime minus
+busy time. A step's busy time arrives at its end, so the highest idle time so far is exported: a
+counter must not decrease.
 """
 
 from collections.abc import Callable
@@ -21,9 +17,7 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. At the maximum, a new process replaces the process
-that was seen first.
-"""
+"""Maximum processes of one engine. A further process replaces the one that was seen first."""
 
 
 class EngineBill(NamedTuple):
@@ -31,7 +25,7 @@ class EngineBill(NamedTuple):
 
     model: str | None
     usd_per_s: float | None
-    """The current price; None if it is unknown or the engine sends no samples."""
+    """None if it is unknown or the engine sends no samples."""
     up_s: float
     idle_s: float | None
     usd: float | None
@@ -39,8 +33,6 @@ class EngineBill(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """The last sample of one process."""
-
     at_unix_ns: int
     busy_s: float | None
     first_unix_ns: int = 0
@@ -53,14 +45,13 @@ class _Report(NamedTuple):
 
 
 _Process = tuple[int, int]
-"""Key of a process: its id and start timestamp."""
+"""Process id and start."""
 
 
 @dataclass(slots=True)
 class _Server:
     newest_unix_ns: int
     last: _Process | None = None
-    """The last process that sent step totals."""
 
 
 @dataclass(slots=True)
@@ -71,8 +62,7 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. The value decreases at the end of a step, when its busy time is
-    reported."""
+    """Uptime minus busy time. It decreases when the busy time of a step is reported."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -83,11 +73,10 @@ class _Engine:
         return max(each.newest_unix_ns for each in self.servers)
 
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
-        """Return the uptime in seconds that a sample adds, and the index of the process's server.
+        """The uptime in seconds that a sample adds, and the index of the process's server.
 
-        Usually a process sends no more step totals when its successor has started. If the old
-        process still sends step totals, both processes run at the same time. The old process then
-        counts as a separate server, beginning with its previous sample.
+        A process that sends step totals after its successor has started counts as a separate
+        server, from its previous sample on.
         """
         number = report.server
         before = self.processes.get(process)
@@ -108,7 +97,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent any number of ids
+        if len(self.servers) >= MAX_PROCESSES:  # senders may invent ids
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1
@@ -150,8 +139,7 @@ class EngineBills:
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time from the engine's start to its first sample is billed too, if it is at most
-            # GAP_S.
+            # The time from the start to the first sample is billed too, if it is at most GAP_S.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -179,11 +167,11 @@ class EngineBills:
 
     @property
     def keys(self) -> set[EngineKey]:
-        """Return the engines that have sent samples."""
+        """The engines that have sent samples."""
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineBill]:
-        """Return the current bills of all engines."""
+        """The current bills of all engines."""
         now_unix_ns = self._clock_unix_ns()
         return {
             key: EngineBill(
@@ -199,8 +187,7 @@ class EngineBills:
 
 
 def _busy_since_last_sample(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Return the busy seconds since the process's previous sample, or None if the process reports
-    no busy time."""
+    """The busy seconds since the process's previous sample, or None without a report."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

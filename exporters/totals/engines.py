@@ -1,14 +1,9 @@
-"""Computes totals and gauges of engines, from the samples of one or several processes per engine.
+"""Totals and gauges of engines, summed over the processes that report one engine.
 
-Several processes (vLLM's API servers) may report one engine. Each process reports totals of its own
-requests, and only one process reports the totals of the engine's steps. Totals are summed over the
-processes.
-
-A total decreases only when the server restarts. If a process with a new start timestamp sends a
-sample, the server may have restarted. If no other process of the engine sent a sample shortly
-before this start, the server has restarted. The old counts are then dropped, and Prometheus treats
-the decrease as a counter reset. If a process ends while other processes of the engine still send
-samples, its counts stay in the sum, so that Prometheus sees no reset.
+Each of vLLM's API servers reports totals of its own requests, and only one process the totals of
+the steps. A process with a new start is a restart of the server if no other process of the engine
+sent a sample shortly before; the old counts are then dropped, which Prometheus treats as a reset.
+Counts of a process that ends while others continue stay in the sum.
 """
 
 import operator
@@ -22,15 +17,14 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""If a process sent no sample for more than this time before the start of another process, the
-first process has ended. After a restart, the gap is always longer, because loading a model takes
-longer than this time."""
+"""A process without a sample for this long before another one starts has ended. A restart takes
+longer, because it loads a model."""
 AHEAD_NS: Final = 600 * 10**9
-"""If the timestamp of a stored sample is more than this time in the future, the sample was stored
-while Tailspan's clock was ahead. The next sample replaces such a sample."""
+"""A sample this far in the future was stored while Tailspan's clock was ahead. The next one
+replaces it."""
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. At the maximum, a new process replaces the process
-whose last sample is oldest."""
+"""Maximum processes of one engine. A further process replaces the one whose last sample is
+oldest."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,
@@ -38,8 +32,7 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""Functions that compute an engine's gauge from the gauges of its processes. All other gauges are
-taken from the newest sample."""
+"""How to combine the gauges of an engine's processes. Other gauges are from the newest sample."""
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
 _NO_TOTALS: Final = (None,) * len(ENGINE_TOTALS)
@@ -62,16 +55,13 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of two times: the timestamp of the newest sample, and its arrival. A late
-    arrival, or a sender's clock that is ahead, therefore cannot make the sample look newer than it
-    is."""
+    """The newest sample's timestamp or arrival, whichever is earlier."""
     started_unix_ns: int | None = None
     highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
     """The highest value of each total, in the order of `ENGINE_TOTALS`."""
 
     @property
     def totals(self) -> dict[str, float]:
-        """Return the totals that were reported."""
         known = zip(ENGINE_TOTALS, self.highest, strict=True)
         return {name: value for name, value in known if value is not None}
 
@@ -92,7 +82,7 @@ class _Engine:
     model: str | None = None
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
-    """Sum of the totals of processes that ended while other processes continued to run."""
+    """Sum of the totals of processes that ended while others continued."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -139,15 +129,11 @@ class EngineTotals:
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineView]:
-        """Return all engines with their current values.
-
-        An engine without recent samples has totals but no gauges.
-        """
+        """All engines with their current values; no gauges without recent samples."""
         now_unix_ns = self._clock_unix_ns()
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 
     def _begin(self, engine: _Engine, sample: EngineSample) -> None:
-        """Prepare the totals for the first sample of a process that is new or has restarted."""
         others = [each for process, each in engine.processes.items() if process != sample.process]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()

@@ -1,8 +1,7 @@
-"""Exports the latest sample of each GPU as Prometheus metrics.
+"""The latest sample of each GPU as Prometheus metrics.
 
-A GPU without samples for a minute is omitted. A GPU that moves to another replica is exported for
-the new replica at once, and for ten more seconds also for the old replica. During these seconds,
-sums count the GPU twice.
+A GPU without samples for a minute is omitted. A GPU that moves to another replica counts for both
+for ten seconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +43,8 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: ExporterLabels) -> list[GpuSample]:
-        """Return the latest sample of each current GPU. Remove GPUs that are stale, moved, or
-        beyond the limit."""
+        """The latest sample of each current GPU. Removes GPUs that are stale, moved, or beyond the
+        limit."""
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
         for sample in self._latest.values():

@@ -1,12 +1,8 @@
 """Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-Each label has a maximum number of values. At the maximum, a new value replaces the value that had
-no rows for the longest time, if this time is at least `IDLE_NS`. If no value can be replaced, rows
-with the new value get the label `other`, and a counter reports the number of these rows.
-
-Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
-of the owner with the most pairs. An owner with many models therefore does not displace the pairs of
-other owners.
+At the limit, a new value replaces the value without rows for the longest time, at least `IDLE_NS`.
+Otherwise its rows get the label `other` and are counted. A new pair replaces a pair of the owner
+(tenant or replica) with the most pairs, so an owner with many models does not displace others.
 """
 
 from collections import Counter, OrderedDict
@@ -17,10 +13,8 @@ from exporters.definitions.series_types import OTHER
 from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
-"""Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MAX_TRACKED
-"""Maximum number of replicas, of engines, of pairs of a model and a replica, and of pairs of a
-model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+"""Replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
 (`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 IDLE_NS: Final = 6 * 3_600 * 10**9
@@ -30,7 +24,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values, sorted by the time of their last row, the oldest first.
+    """The admitted values, the one with the oldest last row first.
 
     Args:
         owner: returns the owner of a value, or None if values have no owners.
@@ -48,8 +42,7 @@ class LabelCap(Generic[_Value]):
         """The owners that have an admitted value, and another value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the
-        limit."""
+        """Admit a value, which occurs in `rows` rows. Return False if it is beyond the limit."""
         if value not in self._seen_unix_ns:
             if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
                 self.overflows += rows
@@ -62,8 +55,7 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and remove other values if there are too many. The values cannot be
-        replaced until the next call of `reserve`."""
+        """Admit these values in place of others. They cannot be replaced until the next call."""
         self._reserved = frozenset(values)
         new = [value for value in values if value not in self._seen_unix_ns]
         beyond = len(self._seen_unix_ns) + len(new) - self._limit
@@ -76,14 +68,12 @@ class LabelCap(Generic[_Value]):
 
     @property
     def use(self) -> tuple[int, int]:
-        """Return the current number of values, and the maximum."""
+        """The current number of values, and the maximum."""
         return len(self._seen_unix_ns), self._limit
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return the unix nanoseconds at which each value was admitted. Earlier rows with the value
-        may have the label `other`. The result for a value is 0 if no row had the label `other`
-        before."""
+        """When each value was admitted. Earlier rows may have the label `other`; 0 if none had."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -105,8 +95,6 @@ class LabelCap(Generic[_Value]):
                 self.partial.discard(owner)
 
     def _make_room(self, value: _Value, now_unix_ns: int) -> bool:
-        """Remove a value to make room for the new value. Return False if no value may be
-        removed."""
         seen = self._seen_unix_ns
         oldest = next((each for each in seen if each not in self._reserved), None)
         if oldest is not None and now_unix_ns - seen[oldest] >= IDLE_NS:
@@ -144,7 +132,7 @@ class ExporterLabels:
     def pair(
         self, model: str | None, replica: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a model and a replica.
+        """The labels for requests of a model and a replica.
 
         Beyond the limit, only the replica becomes `other`, so sums by model stay correct.
         """
@@ -159,7 +147,7 @@ class ExporterLabels:
     def tenant_pair(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
+        """The labels for requests of a tenant. `model` is the label that `pair` returned.
 
         Beyond the limit, only the model becomes `other`, so sums by tenant stay correct.
         """
@@ -173,38 +161,34 @@ class ExporterLabels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return, for each tenant, the unix nanoseconds at which the exporter began to use the
-        tenant's name. 0 means at the start of the exporter."""
-        # Leave out a tenant with the name `other`, because its series also counts other tenants.
+        """The unix nanoseconds since which each tenant is exported by name; 0 means since the
+        start."""
+        # The series of a tenant with the name `other` also counts other tenants.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """Return the replicas for which some requests are counted under their own name, and others
-        under `other`."""
+        """The replicas with some requests under their own name, and others under `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
-        """Return whether an engine is within the limit.
-
-        Engines beyond the limit are not combined as `other`, because their combined gauges would
-        have no meaning.
-        """
+        """Whether an engine is within the limit. Combined gauges of engines would have no
+        meaning."""
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
 
     def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
-        """Return whether a replica's GPU is within the limit."""
+        """Whether a replica's GPU is within the limit."""
         return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
             (replica, gpu), now_unix_ns
         )
 
     def holds_gpu(self, gpu: tuple[str, str]) -> bool:
-        """Return whether a replica's GPU is still admitted."""
+        """Whether a replica's GPU is still admitted."""
         return gpu in self._gpus and gpu[0] in self._replicas
 
     def holds_pair(self, pair: tuple[str, str]) -> bool:
-        """Return whether a pair is still admitted."""
+        """Whether a pair is still admitted."""
         model, replica = pair
         return (
             _is_within_limit(self._models, model)
@@ -213,7 +197,7 @@ class ExporterLabels:
         )
 
     def holds_tenant_pair(self, pair: tuple[str, str]) -> bool:
-        """Return whether a pair of a model and a tenant is still admitted."""
+        """Whether a pair of a model and a tenant is still admitted."""
         model, tenant = pair
         return (
             _is_within_limit(self._models, model)
@@ -222,19 +206,19 @@ class ExporterLabels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """Return the label of a model: its name if the model is admitted, otherwise `other`."""
+        """A model's name if it is admitted, otherwise `other`."""
         return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:
-        """Return whether an engine is still admitted."""
+        """Whether an engine is still admitted."""
         return engine in self._engines and engine[0] in self._replicas
 
     def overflows(self) -> dict[str, int]:
-        """Return the number of rows beyond the limit, by label."""
+        """The number of rows beyond the limit, by label."""
         return {label: cap.overflows for label, cap in self._caps.items()}
 
     def use(self) -> dict[str, tuple[int, int]]:
-        """Return the number of values and the maximum, by label."""
+        """The number of values and the maximum, by label."""
         return {label: cap.use for label, cap in self._caps.items()}
 
     @property

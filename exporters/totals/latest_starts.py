@@ -1,4 +1,4 @@
-"""Reads the latest start of each engine from the store, and caches it."""
+"""The latest start of each engine, read from the store and cached."""
 
 import logging
 import threading
@@ -28,10 +28,9 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of these replicas' engines, and possibly of other engines.
+        """The starts of these replicas' engines, and possibly of others.
 
-        Any sender can invent engine starts. Therefore, pass only replicas that send samples: their
-        number is limited.
+        Pass only replicas that send samples: any sender can invent engine starts.
         """
         now_unix_ns = self._clock_unix_ns()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Exports the latest result of each probed endpoint, and counts of results."""
+"""The latest result of each probed endpoint, and counts of results."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,12 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MAX_ENDPOINTS: Final = 1_000
-"""Maximum number of endpoints over all regions."""
+"""Over all regions."""
 STALE_NS: Final = 300 * 10**9
-"""An endpoint's gauges are omitted after this time without results. The value is Prometheus'
-default lookback."""
+"""An endpoint's gauges are omitted after this time without results: Prometheus' default
+lookback."""
 STALE_INTERVALS: Final = 3
-"""Number of probe intervals without a result after which an endpoint's gauges are omitted. If these
-intervals together are shorter than `STALE_NS`, `STALE_NS` applies instead."""
+"""Or after this many probe intervals, if they are longer."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""
@@ -37,14 +36,12 @@ class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
     measured: Probe | None = None
-    """The latest probe that was sent, not stopped, and not answered by a cache in front of the
-    model."""
+    """The latest of these that a cache did not answer."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
 
     def add(self, probe: Probe) -> None:
-        """Count a result."""
         self.outcomes[str(probe.outcome)] += 1
         if probe.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + probe.cost_usd
@@ -61,7 +58,6 @@ class _Endpoint:
             self.latest = probe
 
     def if_current(self, probe: Probe | None, now_unix_ns: int) -> Probe | None:
-        """Return the probe if it is recent, else None."""
         if probe is None:
             return None
         age_ns = now_unix_ns - probe.at_unix_ns
@@ -92,7 +88,7 @@ class ProbeTotals:
         return new
 
     def families(self, now_unix_ns: int) -> list[Family]:
-        """Return the families. Before the first result, there are no families."""
+        """Return the families."""
         return list(self._families(now_unix_ns)) if self._endpoints else []
 
     def _families(self, now_unix_ns: int) -> Iterator[Family]:

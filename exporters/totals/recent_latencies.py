@@ -1,13 +1,8 @@
-"""Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
+"""Latencies of the last five minutes in bins (`telemetry.sketches`), by replica, model and tenant.
 
-A bin is a small range of durations (`telemetry.sketches`). A window consists of slices of 15 s and
-their total. When the window moves, the oldest slices are subtracted from the total, so a scrape
-does not add up slices. A request is counted in the slice in which it ended. Requests that ended
-before the window are not counted.
-
-A slice stores a two-byte bin number for each request and latency. A slice with many requests
-instead stores a few hundred bins with their counts, six bytes each. Windows without recent requests
-are dropped.
+A window is slices of 15 s and their total, from which the oldest slices are subtracted. A request
+is counted in the slice in which it ended. A slice stores a two-byte bin per request and latency, or
+with many requests a few hundred bins with counts, six bytes each.
 """
 
 from array import array
@@ -25,15 +20,14 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Number of requests in a slice. With more requests, a count for each bin takes less memory than a
-bin number for each request."""
+"""Requests in a slice beyond which counts per bin take less memory than a bin per request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
 
 class Counted(NamedTuple):
-    """A copy of a window: its bins in ascending order (`telemetry.sketches`) and their counts."""
+    """A copy of a window: its bins in ascending order, and their counts."""
 
     bins: list[int]
     numbers: dict[int, int]
@@ -51,8 +45,7 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The requests in a slice: counts per bin, and the bins of requests that are not yet in the
-    counts."""
+    """Counts per bin, and the bins of requests that are not yet in the counts."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 
@@ -67,7 +60,6 @@ class _Slice:
             self._pack()
 
     def counts(self) -> Counter[int]:
-        """Return the number of requests in each bin."""
         counts = Counter(dict(zip(self._bins, self._numbers, strict=True)))
         counts.update(self._fresh)
         return counts
@@ -89,8 +81,8 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests
-        together takes a tenth of the time that adding them one by one takes."""
+        """Bins that are not yet in `_total`. Adding a thousand together takes a tenth of the
+        time."""
         # The bins of `_total` in ascending order.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
@@ -107,7 +99,6 @@ class SlidingCounts:
             self._settle()
 
     def __bool__(self) -> bool:
-        """Return whether the window has any requests."""
         return bool(self._fresh or self._total)
 
     def copy(self) -> Counted:
@@ -116,9 +107,8 @@ class SlidingCounts:
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Drop the slices before `oldest`, and the slices after the window, which come from a clock
-        that was ahead.
-        """
+        """Drop the slices before `oldest`, and those after the window, from a clock that was
+        ahead."""
         if oldest == self.oldest:
             return
         self.oldest = oldest
@@ -150,11 +140,7 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of the last minutes: one for every pair of model and replica, every model, and
-    every pair of model and tenant.
-
-    Callers pass the current time.
-    """
+    """The windows of the last minutes, by model and replica, by model, and by model and tenant."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}
@@ -184,7 +170,7 @@ class RecentLatencies:
             _take(self._by_tenant, bulk.tenant_pairs.labels, tenant_pairs, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
-        """Return a copy of the current windows that are not empty."""
+        """A copy of the current windows that are not empty."""
         self._sweep(now_unix_ns // SLICE_NS)
         return RecentCounts(
             _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)
@@ -212,7 +198,6 @@ def _take(
     place: IntArray,
     found: _Found,
 ) -> None:
-    """Count requests in the windows of their label values."""
     key = place * SLICES + found.slices % SLICES
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

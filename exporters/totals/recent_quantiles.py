@@ -1,9 +1,7 @@
-"""Computes the quantiles of many windows at once.
+"""The quantiles of many windows at once: processing each separately took a third of a fleet's
+scrape.
 
-All windows are concatenated to one long column, in which each window is a range. Processing each
-window separately took a third of the duration of a fleet's scrape. The column is a list, because
-converting the counts to a NumPy array takes as long as adding them up. Ranks and estimates are the
-same as in `telemetry.sketches.quantiles_s`.
+Ranks and estimates are those of `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -21,11 +19,11 @@ def quantiles_s(
     """Yield the quantiles of each window that has enough requests.
 
     Args:
-        windows: non-empty windows.
+        windows: non-empty.
         labels: quantiles such as "0.99".
 
     Yields:
-        Tuples of the window's index, the quantile's label, and seconds, window by window.
+        The window's index, the quantile's label, and seconds.
     """
     windows = list(windows)
     numbers: list[int] = []

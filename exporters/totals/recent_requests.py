@@ -1,10 +1,7 @@
-"""Stores the ids of recent requests, so that a request that arrives twice is counted once.
+"""The ids of recent requests, so that a request that arrives twice is counted once.
 
-A sender sends a batch again if it did not receive the response. The ids are stored in two sets: the
-newer and the older ids. When the newer set has `capacity` ids, it replaces the older set, and an
-empty set becomes the newer set. The two sets together therefore contain at least the last
-`capacity` ids, and at most twice as many. At 1,000 requests per second, the default covers 100 s;
-OpenTelemetry's exporters stop retrying within 64 s.
+Of two sets, the newer one replaces the older one at `capacity` ids. At 1,000 requests per second,
+the default covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -13,7 +10,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Maximum number of requests in one of the two sets (about 10 MB)."""
+"""Maximum ids in one of the two sets (about 10 MB)."""
 
 
 class RecentIds:
@@ -25,7 +22,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """Return the indices of the ids that are not stored yet, and store these ids."""
+        """The indices of the ids that are not stored yet. Stores these ids."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))
@@ -42,9 +39,9 @@ class RecentIds:
 
 
 class RecentSources:
-    """Stores which source reported each request id, for at least the last `capacity` ids.
+    """Which source reported each request id, for at least the last `capacity` ids.
 
-    A server may report a request twice: by Tailspan's plugin, and by the engine's own spans.
+    Tailspan's plugin and the engine's own spans may report the same request.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -53,8 +50,7 @@ class RecentSources:
         self._older: dict[str, bool] = {}
 
     def from_another(self, request_id: str | None, source: str) -> bool:
-        """Return whether another source has reported this request. If no other source has reported
-        it, store this source."""
+        """Whether another source has reported this request. If not, store this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE

@@ -1,5 +1,4 @@
-"""Defines a batch of requests that are counted together, because summing columns is much faster
-than counting requests one by one."""
+"""Requests that are counted together: summing columns is much faster than counting one by one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -14,7 +13,6 @@ from telemetry.requests import Outcome
 from telemetry.sketches import IntArray
 
 Pair = tuple[str, str]
-"""Two label values: a model and a replica, or a model and a tenant."""
 BoolArray = NDArray[np.bool_]
 
 OUTCOMES: Final = tuple(Outcome)
@@ -27,10 +25,8 @@ class Sum(NamedTuple):
     """Sums of some columns of requests, over all requests with the same label pair."""
 
     at: int
-    """Index of the label pair."""
     requests: int
     totals: list[float]
-    """The sum of each column."""
 
 
 class LabelGroups(NamedTuple):
@@ -40,17 +36,14 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """Return the number of requests with each label pair and code: for each label pair, a list
-        of `most` numbers. `codes` contains the code of each request, from 0 to `most` − 1."""
+        """The number of requests by label pair and code. `codes` has each request's code, from 0 to
+        `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
-        """Yield the sums of columns for each pair.
-
-        Only requests that have a value in each of the columns count. Pairs without such requests
-        are left out.
-        """
+        """Yield the sums of columns for each pair, over requests with a value in each of the
+        columns."""
         known = ~np.isnan(columns[0])
         for column in columns[1:]:
             known &= ~np.isnan(column)
@@ -74,15 +67,14 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Mask of the requests that reached the engine. Other requests have no meaningful
-        latencies."""
+        """The requests that reached the engine. Others have no meaningful latencies."""
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns
 
     @classmethod
     def under(cls, rows: RequestRows, labels: ExporterLabels, now_unix_ns: int) -> "RequestBatch":
-        """Return a batch of these requests, with labels within the limits."""
+        """A batch of these requests, with labels within the limits."""
         combinations: dict[tuple[str | None, ...], int] = {}
         columns = [rows.column(each) for each in ("model", "replica", "tenant")]
         place = np.array(
@@ -100,22 +92,20 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(tenant_pairs, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """Return a field's values. Unknown values, and values of requests outside `only`, are NaN.
-
-        Do not modify the array.
-        """
+        """A field's values. Unknown values, and those outside `only`, are NaN. Do not modify the
+        array."""
         found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
 
 
 def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
-    """Return the label pairs of requests, each pair once. `place` (requests,) is the index of each
-    request's pair in `labels`."""
+    """The label pairs of requests, each once. `place` (requests,) is the index of each request's
+    pair in `labels`."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
     return LabelGroups(list(known), np.array([known[pair] for pair in labels], int)[place])
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """Return `of(value)` for each value, computed once per distinct value. None becomes NaN."""
+    """`of(value)` for each value, computed once per distinct value. None becomes NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

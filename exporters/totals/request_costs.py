@@ -1,4 +1,4 @@
-"""Counts requests with a cost, and sums the cost of recomputation, by replica and tenant."""
+"""Requests with a cost, and the cost of recomputation, by replica and tenant."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ def cost_families(
     by_tenant: Mapping[Pair, Spent],
     engines: Mapping[EngineLabels, EngineBill],
 ) -> Iterator[Family]:
-    """Yield families: requests with a cost, the cost of recomputation, and the cost of engines."""
+    """Yield requests with a cost, the cost of recomputation, and the cost of engines."""
     if by_replica:
         yield counter(
             series.PRICED_REQUESTS,

@@ -1,4 +1,4 @@
-"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part."""
+"""Totals of requests: outcomes, tokens, latency histograms, time by phase and part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,10 +29,7 @@ _PARTS: Final = tuple(
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Number of requests by outcome, and totals of their tokens and costs.
-
-    A total is absent until the first request reports its field.
-    """
+    """Requests by outcome, and totals of their tokens and costs, absent until first reported."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -45,17 +42,15 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica.
-
-    A histogram, phase or part is absent until the first request reports it.
-    """
+    """The totals of one model on one replica. Histograms, phases and parts are absent until first
+    reported."""
 
     counts: RequestCounts = field(default_factory=RequestCounts)
     histograms: dict[str, HistogramCounts] = field(default_factory=dict)
     phased: int = 0
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
-    """Seconds by phase and part."""
+    """By phase and part."""
 
     def copy(self) -> "PairTotals":
         """Return a copy."""
@@ -69,7 +64,6 @@ class PairTotals:
 
 
 def _count(counts: Sequence[RequestCounts], under: LabelGroups, bulk: RequestBatch) -> None:
-    """Add requests to the counts of their labels."""
     for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
         for outcome, number in zip(OUTCOMES, numbers, strict=True):
             each.outcomes[outcome] += number
@@ -83,7 +77,6 @@ def _count(counts: Sequence[RequestCounts], under: LabelGroups, bulk: RequestBat
 
 
 def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: LatencyHistogram) -> None:
-    """Add one latency of requests to the histograms of their labels."""
     counted = bulk.answered if histogram.answered_only else bulk.served
     values_s = bulk.numbers(histogram.field)
     rows = np.flatnonzero(counted & ~np.isnan(values_s))
@@ -105,7 +98,6 @@ def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Latenc
 
 
 def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
-    """Add the seconds of the requests' phases and parts to the totals."""
     phases = [bulk.numbers(name, bulk.served) for name in PHASES]
     for at, requests, spent_s in bulk.pairs.sums(*phases):
         totals[at].phased += requests

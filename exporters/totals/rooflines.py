@@ -1,6 +1,6 @@
-"""Computes the share of peak bandwidth and FLOP/s that each engine used in the last minute.
+"""The share of peak bandwidth and FLOP/s that each engine used in the last minute.
 
-Idle engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over
+Idle engines and those without a known shape or device are omitted. Bytes and FLOPs are means over
 the engine's GPUs.
 """
 
@@ -35,8 +35,7 @@ _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 MAX_ENGINES: Final = MAX_TRACKED
 MAX_ROWS: Final = 4_096
-"""Maximum number of stored samples per engine: one minute of 64 processes with a sample every
-second. Limiting the samples' age is not enough, because samples may arrive at any rate."""
+"""Stored samples per engine: one minute of 64 processes with a sample every second."""
 
 LEFT_OUT: Final = MetricSeries(
     "tailspan_roofline_left_out_samples_total",
@@ -63,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
-"""Timestamp, process id, and start timestamp of the process."""
+"""Timestamp, process id, and start of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
 """Model shape, device and prefill chunks."""
 
@@ -76,7 +75,7 @@ class _Engine:
     """The totals of all rows, one row after another. Unknown totals are NaN."""
 
     def add(self, row: _Row, totals: list[float]) -> bool:
-        """Add a sample. Return whether the oldest sample was dropped to make room."""
+        """Return whether the oldest sample was dropped to make room."""
         self.rows.append(row)
         self.totals.extend(totals)
         if len(self.rows) <= MAX_ROWS:
@@ -185,18 +184,14 @@ def _windows(
     device: Device | None,
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, RooflineWindow]]:
-    """Yield the utilisation of each engine of a group with the same shape and device.
-
-    Each engine has its own time window. Computing the engines of a fleet separately would take five
-    times as long.
-    """
+    """Yield the utilisation of each engine of a group with the same shape and device, all at once:
+    one by one takes five times as long."""
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # All windows of the group lie on one time axis, at different places. A window extends a
-        # minute before and after the engine's last sample. Samples outside this range are left out,
-        # because they could lie in the window of another engine.
+        # All windows lie on one time axis. Each extends a minute before and after the engine's last
+        # sample; samples outside could lie in another engine's window.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

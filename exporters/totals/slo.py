@@ -1,16 +1,11 @@
 """Counts the good events and all events of each objective, when requests and probes arrive.
-Latencies are compared with the exact threshold, not with a bucket bound.
 
-The counters begin at 0, so that Prometheus does not miss the first event. A request whose row
-arrives long after the request's end is counted as `late`, and not as good or bad, because
-Prometheus cannot store the count with the time of the request's end.
+A row that arrives long after the request's end counts as `late`: Prometheus cannot store a count
+with an earlier time.
 
-A request in flight is reported several times. A bad request is counted once, at the first report
-that shows that it is bad. Each report contains the request's age at the previous report. If the
-request was not yet bad at that age, this report is the first that shows that it is bad. When the
-request has ended, its row contains the age of the request at the last report. Counters cannot
-decrease: if a request was counted as bad and then ends with a client error, it stays counted as
-bad.
+A request in flight is counted at the first report that shows that it is bad: each report contains
+the age at the previous one. A request that was counted as bad stays bad, even if it ends with a
+client error, because counters cannot decrease.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,8 +42,7 @@ _BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""A request whose row arrives more than this after the request's end is counted as `late`. The
-limit is the shortest window of a paging alert."""
+"""A later row is `late`: the shortest window of a paging alert."""
 
 
 @dataclass(slots=True)
@@ -60,8 +54,7 @@ class SloTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Count requests by verdict. `codes` are indices in `VERDICTS`, and `late` is the number of
-        late requests."""
+        """Count requests by verdict: `codes` are indices in `VERDICTS`."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):
@@ -77,7 +70,7 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name and a group. The group is () if the objective has no groups."""
+"""An objective's name and a group; () without groups."""
 
 
 class SloCounts:
@@ -105,7 +98,7 @@ class SloCounts:
             self._add(name, goodput, table, codes, late)
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
-        """Count the requests in flight whose reports show for the first time that they missed an
+        """Count the requests whose reports show for the first time that they missed an
         objective."""
         late = _is_late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
@@ -131,7 +124,6 @@ class SloCounts:
     def _add(
         self, name: str, goodput: GoodEvents, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
-        """Count an objective's requests or probes in their groups."""
         places, selected = self._places(goodput), codes != NOT_SELECTED
         place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
         for at in np.unique(place[selected]).tolist():
@@ -148,8 +140,7 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Return the objective's groups. The first group has the requests that are in no other
-        group."""
+        """The objective's groups; the first has the requests that are in no other group."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

@@ -109,7 +109,7 @@ def test_simulated_data_is_marked(exporter: PrometheusExporter, request_row: Row
 def test_hostile_labels_are_bounded_and_escaped(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
     exporter.on_stored([request_row(model='evil"\n} 1\n')], [])
-    exporter.on_stored([request_row(model=f"m{n}") for n in range(10_000)], [])
+    exporter.on_stored([request_row(model=f"m{n}") for n in range(1_000)], [])
     families = list(text_string_to_metric_families(generate_latest(exporter.registry).decode()))
     models = {
         sample.labels["model"]
@@ -119,15 +119,10 @@ def test_hostile_labels_are_bounded_and_escaped(clock: Any, request_row: Row) ->
     }
     assert models == {'evil"\n} 1\n', "m0", "m1", "other"}
     other = {"model": "other", "replica": "r1", "outcome": "stop"}
-    assert _value(exporter, "tailspan_requests_total", **other) == 9_998
-    assert _value(exporter, "tailspan_exporter_label_overflows_total", label="model") == 9_998
-
-
-def test_label_usage_is_exported(clock: Any, request_row: Row) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
-    exporter.on_stored([request_row(tenant="a"), request_row(tenant="b")], [])
-    assert _value(exporter, "tailspan_exporter_label_values", label="tenant") == 2
-    assert _value(exporter, "tailspan_exporter_label_values_limit", label="tenant") == 3
+    assert _value(exporter, "tailspan_requests_total", **other) == 998
+    assert _value(exporter, "tailspan_exporter_label_overflows_total", label="model") == 998
+    assert _value(exporter, "tailspan_exporter_label_values", label="model") == 3
+    assert _value(exporter, "tailspan_exporter_label_values_limit", label="model") == 3
 
 
 def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_row: Row) -> None:
@@ -238,7 +233,7 @@ def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row
 
 
 def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_row: Row) -> None:
-    rows = [request_row() for _ in range(2_000)]
+    rows = [request_row() for _ in range(500)]
     writer = threading.Thread(
         target=lambda: [exporter.on_stored([row], []) for row in rows]  # type: ignore[func-returns-value]
     )
@@ -252,7 +247,7 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
         }
         assert len(values) <= 1
     writer.join()
-    assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 2_000
+    assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 500
 
 
 @pytest.mark.parametrize("first", [Source.INSTRUMENTATION, Source.NATIVE])

@@ -1,19 +1,17 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.corroborated_time import (
     GAP_NS,
-    MAX_SENDERS,
     PACE,
     SECOND_NS,
     STEP_NS,
     STEPOUT_NS,
     WITNESS_NS,
     CorroboratedClock,
-    since_boot_ns,
 )
 
 MINUTE_NS = 60 * SECOND_NS
@@ -128,15 +126,18 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.same(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
+    world.same(*(f"made-up-{number}" for number in range(50)))
     assert world.off_ns == 0
 
 
-def test_invented_names_do_not_evict_a_witness_during_a_jump(world: World) -> None:
+def test_invented_names_do_not_evict_a_witness_during_a_jump(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telemetry.corroborated_time.MAX_SENDERS", 20)
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.right(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
+    world.right(*(f"made-up-{number}" for number in range(40)))
     world.wait(2 * STEPOUT_NS)
     assert world.off_ns == 0
 
@@ -205,7 +206,6 @@ def test_a_start_eight_days_ahead_deletes_no_faster_than_real_time() -> None:
     assert at_unix_ns == world.true_ns
 
 
-@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(
@@ -244,7 +244,3 @@ def test_for_any_clock_time_for_deletion_advances_slowly(steps: list[tuple[int, 
     world.wait(WITNESS_NS + STEPOUT_NS)
     assert world.off_ns == 0
     assert world.clock.ahead_ns == 0
-
-
-def test_time_since_boot_does_not_go_back() -> None:
-    assert since_boot_ns() <= since_boot_ns()

@@ -29,25 +29,9 @@ def test_a_quantile_splits_the_sample_at_its_share(values: FloatArray, q: float)
     found = quantile(values, q)
     assert found is not None
     assert found in values
+    assert quantile(values[::-1].copy(), q) == found
     assert np.count_nonzero(values <= found) >= round(q * values.size, 9)
     assert np.count_nonzero(values < found) < round(q * values.size, 9)
-
-
-@given(SECONDS)
-def test_a_higher_share_never_has_a_lower_quantile(values: FloatArray) -> None:
-    p50, p90, p99 = (quantile(values, q) for q in (0.5, 0.9, 0.99))
-    assert p50 is not None
-    assert p90 is not None
-    assert p99 is not None
-    assert p50 <= p90 <= p99
-
-
-@given(SECONDS, SHARES, st.randoms(use_true_random=False))
-def test_the_order_of_values_is_ignored(values: FloatArray, q: float, random: object) -> None:
-    before = values.copy()
-    assert quantile(values, q) == quantile(values[::-1].copy(), q)
-    assert rank_interval(values, q) == rank_interval(values[::-1].copy(), q)
-    assert (values == before).all()
 
 
 @given(SECONDS, SHARES, st.sampled_from([1.0, 1.96, 2.58]))
@@ -71,16 +55,13 @@ def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) ->
     assert all(interval_ranks(n, q) is not None for n in range(enough, 2_000))
 
 
-@pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize("n", [21, 50, 100, 381, 740, 1000])
-def test_the_interval_covers_the_true_quantile_95_times_in_100(n: int, q: float) -> None:
+@pytest.mark.parametrize(("q", "n"), [(0.5, 21), (0.9, 100), (0.95, 381), (0.99, 740)])
+def test_the_interval_covers_the_true_quantile_95_times_in_100(q: float, n: int) -> None:
     """The number of values below the true quantile has a binomial distribution."""
     interval = rank_interval(first(n), q)
-    if interval is None:
-        return
+    assert interval is not None
     low, high = round(interval[0]), round(interval[1])
-    covered = sum(comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(low, high))
-    assert covered >= 0.947
+    assert sum(comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(low, high)) >= 0.947
 
 
 def test_no_values_have_no_quantile() -> None:
@@ -96,11 +77,8 @@ def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
         rank_interval(first(3), q)
 
 
-def test_nan_is_refused() -> None:
+def test_nan_and_a_z_that_is_not_above_0_are_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         quantile(np.array([1.0, float("nan")]), 0.5)
-
-
-def test_a_z_that_is_not_above_0_is_refused() -> None:
     with pytest.raises(ValueError, match="above 0"):
         rank_interval(first(10), 0.5, z=0)

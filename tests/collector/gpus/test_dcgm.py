@@ -191,23 +191,19 @@ def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"vllm:num_requests_running 1\n", AbsenceReason.NOT_UNDERSTOOD),
-        (b"DCGM_FI_DEV_POWER_USAGE{", AbsenceReason.NOT_UNDERSTOOD),
-        (b"DCGM_FI_DEV_POWER_USAGE 12\n", AbsenceReason.NOT_UNDERSTOOD),
-    ],
+    "body",
+    [b"vllm:num_requests_running 1\n", b"DCGM_FI_DEV_POWER_USAGE{", b"DCGM_FI_DEV_POWER_USAGE 1\n"],
     ids=["of an engine", "malformed", "of no GPU"],
 )
-def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: AbsenceReason) -> None:
-    async def ask() -> tuple[ReaderError, str]:
+def test_another_server_is_no_exporter(stranger: Stranger, body: bytes) -> None:
+    async def ask() -> None:
         async with stranger(responding(body)) as url:
             with pytest.raises(ReaderError) as series:
                 await _read(url)
-            return series.value, url
+            assert series.value.absence.why is AbsenceReason.NOT_UNDERSTOOD
+            assert url in series.value.absence.detail
 
-    error, url = asyncio.run(ask())
-    assert (error.absence.why, url in error.absence.detail) == (why, True)
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("urls", [(), ("http://127.0.0.1:1/metrics",)], ids=["name", "port"])

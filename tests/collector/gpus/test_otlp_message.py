@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.gpus.otlp_message import message
@@ -30,6 +30,7 @@ _samples = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(_samples, max_size=6, unique_by=lambda s: (s.replica, s.gpu, s.at_unix_ns)))
 def test_a_sample_is_read_unchanged(samples: Sequence[GpuSample]) -> None:
     batch = normalise_points(message(samples), NOW_UNIX_NS)

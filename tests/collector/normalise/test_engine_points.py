@@ -255,7 +255,6 @@ def test_a_sample_without_replica_or_process_is_refused(
     assert batch.empty
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_random_bytes_are_read_or_refused(body: bytes) -> None:
     try:
@@ -271,10 +270,7 @@ _VALUE = st.one_of(
 )
 
 
-# Without a deadline, a slow machine does not fail this test.
-@settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     values=st.dictionaries(st.sampled_from(sorted(FIELDS)), _VALUE, max_size=4),
     instants=st.lists(st.integers(0, 2**64 - 1), max_size=2),

@@ -332,7 +332,7 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     make=st.sampled_from([span, client]),
     scope=st.sampled_from(["vllm.tracing.otel", "sglang server", "x"]),

@@ -328,7 +328,6 @@ def test_unknown_attributes_are_ignored(trace_message: Factory, now_unix_ns: int
     )
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_random_bytes_are_read_or_refused(body: bytes) -> None:
     try:
@@ -352,10 +351,7 @@ _ANY_VALUE = st.one_of(
 _NAMES = [value for name, value in vars(names).items() if name.isupper() and type(value) is str]
 
 
-# Without a deadline, a slow machine does not fail this test.
-@settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     changes=st.dictionaries(st.sampled_from(_NAMES), _ANY_VALUE, max_size=6),
     cut=st.tuples(st.integers(0, 10_000), st.integers(0, 255)),

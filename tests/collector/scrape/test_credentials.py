@@ -90,23 +90,17 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     asyncio.run(ask())
 
 
-def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -> None:
+def test_a_certificate_needs_its_authority_and_its_name(ca: Path, issue: Issue) -> None:
+    by_address = TargetCredentials(ca_file=ca)
+    by_name = TargetCredentials(ca_file=ca, server_name="vllm.internal")
+
     async def ask() -> None:
         async with guarded(party=issue()) as port:
-            assert await asked(port, TargetCredentials(ca_file=ca)) == BODY
+            assert await asked(port, by_address) == BODY
             assert await asked(port, OPEN) is ScrapeFailureReason.TLS
-
-    asyncio.run(ask())
-
-
-def test_a_certificate_for_another_name_requires_that_name(ca: Path, issue: Issue) -> None:
-    async def ask() -> None:
         async with guarded(party=issue("vllm.internal")) as port:
-            assert await asked(port, TargetCredentials(ca_file=ca)) is ScrapeFailureReason.TLS
-            assert (
-                await asked(port, TargetCredentials(ca_file=ca, server_name="vllm.internal"))
-                == BODY
-            )
+            assert await asked(port, by_address) is ScrapeFailureReason.TLS
+            assert await asked(port, by_name) == BODY
 
     asyncio.run(ask())
 
@@ -159,6 +153,7 @@ def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
     """The certificate contains the host's name but not its addresses."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == TargetCredentials(server_name="localhost")
+    assert target.url in ("https://127.0.0.1:8000/metrics", "https://[::1]:8000/metrics")
 
 
 def test_a_token_is_in_no_text() -> None:

@@ -13,7 +13,8 @@ from exporters.format.histogram_cells import GROWTH, SCHEMA, HistogramCells, cel
 from exporters.format.histograms import distribution, observed
 from tests.exporters.one_by_one import observe
 
-of_each = pytest.mark.parametrize("of", HISTOGRAMS, ids=lambda of: of.field)
+of_each = pytest.mark.parametrize("of", [HISTOGRAMS[0], HISTOGRAMS[5]], ids=lambda of: of.field)
+"""Time to first token and queue time: the two lowest bounds."""
 durations = st.one_of(st.floats(0, 5_000), st.sampled_from([0.0, 0.001, 0.3, 0.5, 1.0, 2.0]))
 
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.totals.engines import MAX_PROCESSES, EngineTotals, EngineView
@@ -144,7 +144,6 @@ def test_processes_without_end_are_bounded(engines: EngineTotals, sample_row: Fa
     assert _steps(engines.view()[KEY]) == 3 * MAX_PROCESSES
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

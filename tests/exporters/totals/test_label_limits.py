@@ -8,6 +8,7 @@ def test_values_beyond_the_cap_become_other() -> None:
     pairs = [labels.pair(f"model-{n}", "r1", 0) for n in (0, 1, 2, 0)]
     assert pairs == [("model-0", "r1"), ("model-1", "r1"), (OTHER, "r1"), ("model-0", "r1")]
     assert labels.overflows()["model"] == 1
+    assert labels.pair(None, None, 0) == ("", "")
 
 
 def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
@@ -84,10 +85,6 @@ def test_hostile_owners_leave_no_memory() -> None:
         assert len(cap._seen_unix_ns) == len(cap._since_unix_ns) <= 10
         assert len(cap._owned) <= 10
         assert len(cap.partial) <= 10
-
-
-def test_an_unknown_label_is_empty() -> None:
-    assert ExporterLabels().pair(None, None, 0) == ("", "")
 
 
 def test_a_value_without_requests_loses_its_place() -> None:

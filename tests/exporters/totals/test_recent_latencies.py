@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from exporters.definitions.series import RECENT
 from exporters.prometheus import PrometheusExporter
 from exporters.totals.label_limits import ExporterLabels
-from exporters.totals.recent_latencies import SLICE_NS, SLICES, RecentLatencies, SlidingCounts
+from exporters.totals.recent_latencies import SLICES, RecentLatencies, SlidingCounts
 from exporters.totals.request_batch import RequestBatch
-from telemetry.engines import EngineSample
 from telemetry.quantiles import quantile
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome, RequestTimeline
@@ -111,7 +110,7 @@ def test_only_valid_latencies_count(
 
 def test_hostile_labels_make_a_bounded_number_of_windows(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
-    exporter.on_stored([request_row(**_ended(clock, model=f"m{n}")) for n in range(10_000)], [])
+    exporter.on_stored([request_row(**_ended(clock, model=f"m{n}")) for n in range(500)], [])
     name = "tailspan_recent_model_ttft_seconds"
     families = {family.name: family for family in exporter.collect()}
     assert {sample.labels["model"] for sample in families[name].samples} == {"other"}
@@ -166,17 +165,6 @@ def test_a_scrape_is_consistent(exporter: PrometheusExporter, request_row: Row, 
     exported = {family.name: family for family in [first, *families]}
     (sample,) = exported["tailspan_recent_queue_seconds"].samples
     assert sample.value == pytest.approx(0.2, rel=0.01)
-
-
-def test_slices_make_up_the_window() -> None:
-    assert SLICES * SLICE_NS == 300 * 10**9
-
-
-def test_an_engine_alone_has_no_latency(
-    exporter: PrometheusExporter, sample_row: Callable[..., EngineSample]
-) -> None:
-    exporter.on_stored([], [sample_row()])
-    assert not [f for f in exporter.collect() if f.name.startswith("tailspan_recent")]
 
 
 def test_future_counts_are_left(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:

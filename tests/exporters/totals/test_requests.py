@@ -53,17 +53,14 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
     assert "cached_tokens" not in totals.counts.tokens
 
 
-def test_an_aborted_request_does_not_count_as_fast(request_row: Factory) -> None:
+def test_aborted_and_rejected_requests_do_not_count_as_fast(request_row: Factory) -> None:
     unknown = dict.fromkeys(("ttft_s", "first_content_s", "decode_s", "itl_max_s"))
     totals = _totals(request_row(outcome=Outcome.ABORT, **unknown))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
     assert totals.counts.outcomes[Outcome.ABORT] == 1
-
-
-def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> None:
-    totals = _totals(request_row(outcome=Outcome.REJECTED))
-    assert not totals.histograms
-    assert totals.counts.outcomes[Outcome.REJECTED] == 1
+    rejected = _totals(request_row(outcome=Outcome.REJECTED))
+    assert not rejected.histograms
+    assert rejected.counts.outcomes[Outcome.REJECTED] == 1
 
 
 def test_an_expected_pair_starts_at_zero_for_every_outcome() -> None:
