@@ -15,7 +15,7 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that only its owner can read. Does not change an existing file.
+    """Create an empty file that only its owner can read. An existing file is not changed.
 
     Raises:
         OSError: the file cannot be created.

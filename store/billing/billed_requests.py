@@ -1,10 +1,9 @@
 """Sum the billed requests of a time range, by label and hour.
 
-The sums are read from rollups, which takes a second for a day with ten million requests. A cell
-contains the sums of one group of requests in one hour. Rollups assign a request to the hour in
-which it was received, but a bill assigns it to the hours in which the engine worked on it.
-Therefore, single rows are read for the few requests that span an hour's end. Their billed seconds
-are divided in proportion to the time in each hour.
+Rollups are read, in a second for a day with ten million requests. They assign a request to the hour
+of its receipt, but a bill needs the hours in which the engine worked on it. Therefore single rows
+are read for the few requests that span an hour's end; their billed seconds are divided in
+proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +23,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""To find requests that span the end of an hour, the rows received up to this many seconds before
-the end are read. A request with a longer duration is assigned to the hour in which it was
-received."""
+"""Rows received up to this long before an hour's end are read. A longer request counts entirely in
+the hour of its receipt."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -39,7 +37,7 @@ class BilledRequests:
     cells: BillingCells
     apportioned: bool
     deleted_before_ns: int
-    """Rows received before this time (unix nanoseconds) were deleted."""
+    """Earlier rows were deleted."""
     overflowed: int
     simulated: bool
 
@@ -103,10 +101,8 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> BillingCells:
-    """Convert sums to cells: the amounts of the requests of one group in one hour.
-
-    A number in `sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`.
-    """
+    """Convert sums to cells. `sums.cells` is group × `hours` + hour; hour 0 begins at
+    `first_unix_s`."""
     return BillingCells(
         by=by,
         labels=labels,
@@ -145,11 +141,11 @@ def _apportioned(
 ) -> tuple[BillingCells, bool]:
     """For requests that span the end of an hour, move the seconds after this end to the next hour.
 
-    `longest_s` maps the start of each hour (unix seconds) to the duration of the hour's longest
-    request. For the hour before the window, the key is −1 instead of the start.
+    Args:
+        longest_s: duration of the longest request by start of the hour in unix seconds; key −1 is
+            the hour before the window.
 
-    Returns: the cells, and whether the rows of all requests that span the end of an hour still
-    exist.
+    Returns: the cells, and whether the rows of all these requests still exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -194,12 +190,8 @@ def _apportioned(
 def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Return the requests that were running at an edge: their labels, and their billed and wasted
-    seconds after the edge.
-
-    The edge is the end of the window `before`. The billed and wasted seconds are divided in
-    proportion to the time before and after the edge.
-    """
+    """Return the requests that were running at the end of the window `before`: labels, and billed
+    and wasted seconds after it."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

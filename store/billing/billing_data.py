@@ -18,7 +18,7 @@ from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, 
 from telemetry.starts import MAX_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
-"""The labels that every bill needs."""
+"""Labels that every bill needs."""
 
 
 def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) -> BillingData:
@@ -48,8 +48,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # Include starts shortly after the window: an engine that was ready then may have been
-        # loading during the window.
+        # An engine that was ready shortly after the window may have been loading in it.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MAX_LOADING_S) * SECOND_NS),

@@ -28,15 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class ColumnReader:
-    """Reads one database file. Safe to use from any thread; the process answers several queries at
-    the same time."""
+    """Reads one database file. Thread-safe; queries run concurrently."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        """For each query, passes a socket to the process, which answers on this socket."""
+        """Passes a socket to the process for each query's answer."""
         self.task = Task("column reader")
 
     def read(
@@ -46,7 +45,7 @@ class ColumnReader:
 
         Args:
             statements: up to 16, run in parallel.
-            schema: the schema of the result of each statement.
+            schema: of the result of each statement.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.
@@ -71,7 +70,7 @@ class ColumnReader:
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:
-        """End the process. The next query starts a new process."""
+        """End the process. The next query starts a new one."""
         with self._lock:
             self._end()
 

@@ -1,14 +1,13 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC contains its own SQLite library. If two SQLite libraries in one process open the same file,
-they break each other's locks (docs/decisions/006). Therefore a separate process reads the database.
-Each result is an anonymous file, which the client maps into its memory.
+ADBC contains a second SQLite library. Two SQLite libraries in one process break each other's locks
+(docs/decisions/006).
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input. For each query, the client also sends a new socket through SOCKET.
-The process answers the query on the new socket. The process ends when standard input is closed, or
-after a minute without a query.
+Queries arrive on standard input, each with a new socket for its answer through SOCKET. Each result
+is an anonymous file, which the client maps into its memory. The process ends when standard input is
+closed, or after a minute without a query.
 """
 
 import os
@@ -35,21 +34,19 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""Maximum number of queries that run at the same time. An explanation needs three queries:
-requests, engine samples and GPU samples."""
+"""An explanation needs three concurrent queries: requests, engine samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""Each result gets an additional first row. This table lists the row's value for each column type,
-in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins with
-NULLs."""
+"""An additional first row of each result, in SQL and in Arrow. Without it, ADBC types a column that
+begins with NULLs as integer."""
 
 
 class AdbcQuery(NamedTuple):
-    """Statements with their parameters. `schema` is the serialised Arrow schema of the results."""
+    """`schema` is the serialised Arrow schema of the results."""
 
     path: str
     statements: Sequence[tuple[str, Sequence[object]]]
@@ -87,8 +84,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Use ADBC's low-level API, because its DB-API imports pandas, which takes longer than most
-    # queries.
+    # ADBC's DB-API imports pandas, which takes longer than most queries
     with (
         adbc_driver_sqlite.connect(read_only_uri(Path(path))) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -160,5 +156,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as passing:
-        # Do not buffer standard input, because `select` ignores buffered data.
+        # unbuffered, because `select` ignores buffered data
         serve(os.fdopen(0, "rb", buffering=0), passing)

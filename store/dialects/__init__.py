@@ -1,7 +1,7 @@
 """The differences between databases.
 
-Each module supports one database, through the same functions. The rest of the store never checks
-the name of the database.
+Each module supports one database, through the functions of `Dialect`. The rest of the store never
+checks the name of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,35 +19,36 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """The functions and constants of a dialect's module."""
+    """What a dialect's module provides."""
 
     DRIVERS: tuple[str, ...]
-    """The schemes of the database's URLs."""
+    """Schemes of the URLs."""
     ADDITIVE: bool
-    """Whether an upgrade only adds tables and columns, instead of running schema revisions."""
+    """An upgrade only adds tables and columns, instead of running schema revisions."""
     SINGLE_WRITER: bool
-    """Whether only one process may write the database."""
+    """Only one process may write the database."""
     LEASES: bool
-    """Whether several processes can share the database by leases (`store.leases`)."""
+    """Several processes can share the database by leases (`store.leases`)."""
     READERS: int
-    """The number of parts of a window that are read in parallel."""
+    """Parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return an error message for an invalid URL, or None."""
+        """An error message for an invalid URL, or None."""
 
     def name(self, url: URL) -> str:
-        """Return the database's name for messages, without a password."""
+        """The database's name for messages, without a password."""
 
     def folder(self, url: URL) -> Path:
-        """Return the folder for files that belong to the database."""
+        """The folder for files that belong to the database."""
 
     def file(self, url: URL) -> Path | None:
-        """Return the database file, or None for a database on a server."""
+        """The database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """Return an engine. With `create`, create missing files and folders.
 
-        Raises: StoreError or DatabaseMissing, if an error can be detected without a connection.
+        Raises:
+            StoreError, DatabaseMissing: an error was detected without a connection.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
@@ -56,18 +57,16 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        If `head` is older than the oldest revision that may connect (table `oldest`), the
-        connection fails. `revisions` is the name of the schema's revision table.
+        The connection fails if `head` is older than the oldest allowed revision (table `oldest`).
+        `revisions` names the schema's revision table.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-        """Block new announcements of these older revisions until the commit.
-
-        Returns: the older revisions that are announced by an open connection.
-        """
+        """Block new announcements of these older revisions until the commit. Return those that an
+        open connection announces."""
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database for concurrent reading and writing. Its schema exists already."""
+        """Prepare a database with a schema for concurrent reading and writing."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -78,15 +77,14 @@ class Dialect(Protocol):
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the concatenated rows of the queries.
+        """Return the concatenated rows of the queries. Text columns may be dictionary-encoded.
 
-        Text columns may be dictionary-encoded.
-
-        Raises: NotQuick: bulk reading is not available, or failed.
+        Raises:
+            NotQuick: bulk reading is not available, or failed.
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
-        """Return the health (`Task`) of each child process that reads for this process."""
+        """The health of each child process that reads for this process."""
 
     def upsert(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
@@ -107,11 +105,11 @@ class Dialect(Protocol):
         """Delete whole days of rows that are older than a time, without reading them.
 
         Returns: the estimated number of deleted rows, and the start of the first day that has its
-            own partition. None if the table is not divided into days.
+        own partition. None if the table is not divided into days.
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without the statement and its values."""
+        """The driver's message for an error, without the statement and its values."""
 
 
 FORMS = (
@@ -123,7 +121,7 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for the name that SQLAlchemy gives a database; None if not supported.
+    """The dialect for SQLAlchemy's name of a database; None if not supported.
 
     Raises:
         StoreError: the driver of the database is not installed.
@@ -153,7 +151,7 @@ def _require(module: str, extra: str, what: str) -> None:
 
 
 def of(engine: Engine) -> Dialect:
-    """Return the dialect of an engine from `open_database`."""
+    """The dialect of an engine from `open_database`."""
     found = named(engine.dialect.name)
     if found is None:
         raise ValueError(f"{engine.dialect.name} is not supported")

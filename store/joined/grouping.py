@@ -1,12 +1,10 @@
 """Find the rows that belong to the same request of a user.
 
-Pure. Rows belong together if they have the same trace id, or, without a trace context, the same
-request id. Model, adapter, tenant and number of prompt tokens must be equal too, because a client
-could choose the id of another tenant's request. A row that lacks one of these values is joined if
-all other rows with the id have the same value.
+Rows belong together if they have the same trace id, or, without a trace context, the same request
+id. Model, adapter, tenant and number of prompt tokens must be equal too, because a client could
+choose the id of another tenant's request. A missing value matches if all other rows agree.
 
-A chain contains the rows of one request. Each row, called a hop, is in one chain. For n rows, the
-grouping takes O(n log n) time.
+A chain is the rows (hops) of one request. Each row is in one chain. Takes O(n log n) time. Pure.
 """
 
 import re
@@ -18,11 +16,11 @@ from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. After this time, a prefill engine frees the request's
-KV cache. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
+"""Maximum time between two hops: then a prefill engine frees the request's KV cache. Source: vLLM,
+VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
-"""Maximum number of hops of a request. Rows beyond this number become separate requests, because a
-client may use one trace id for all its requests."""
+"""Further rows become separate requests, because a client may use one trace id for all its
+requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
@@ -55,15 +53,14 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def end_ns(row: Row) -> int:
-    """Return when a row's request ended, by its engine's clock."""
+    """When a row's request ended, by its engine's clock."""
     return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
     """Divide rows into joined requests.
 
-    Returns: a chain for each request with several hops, and for each single row whose engine has
-        reported its role.
+    Returns: the requests with several hops, and single rows whose engine has reported its role.
     """
     found: list[Chain] = []
     alone: list[Row] = []
@@ -84,7 +81,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide the rows of a trace into requests. A trace may contain several calls."""
+    """Divide the rows of a trace, which may contain several calls, into requests."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -125,10 +122,8 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide rows with equal ids and labels into requests.
-
-    Each decode hop that answered is the last hop of one request.
-    """
+    """Divide rows with equal ids and labels into requests. Each decode hop that answered ends
+    one."""
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
         return
@@ -157,10 +152,9 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """Return how many of the waiting hops belong to the same request as the next decode hop that
-    answered.
+    """Count the waiting hops that belong to the request of the next decode hop that answered.
 
-    These are the first successful prefill, and the failed attempts before and directly after it.
+    They are the first successful prefill, and the failed attempts before and directly after it.
     """
     done = False
     for place, each in enumerate(waiting):

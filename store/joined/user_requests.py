@@ -1,14 +1,11 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
-The counts per objective use this module. In the result, the row of the decode engine stands for the
-joined request. Its start, E2E, TTFT and time to first content are replaced by the values of the
-joined request, measured at the engines. The rows of earlier attempts are left out.
+The counts per objective use this module. The decode engine's row gets the start, E2E, TTFT and time
+to first content of the joined request, measured at the engines. Left out are earlier attempts, and
+the rows of successful prefills with at most one token. A failed prefill is kept, because the user
+received the error.
 
-The row of a prefill engine is left out if the prefill succeeded with at most one token. The row of
-a failed prefill is kept, because the user received the error.
-
-The reports of clients and routers are not used. A report may arrive after its request was counted,
-so the count would depend on the time of counting.
+Reports of clients and routers are not used: they may arrive after the request was counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,9 +27,9 @@ from store.schema import REQUESTS
 from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
-"""The columns that `user_requests` needs in the table of rows."""
+"""Required columns of the table of rows."""
 AT_ONCE: Final = 5_000
-"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
+"""Rows joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
 
 
@@ -49,7 +46,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return a table with one row for each user's request, in the order of the given rows."""
+    """Return one row for each user's request, in the order of the given rows."""
     prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
         return rows
@@ -106,11 +103,7 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Return the table, in which the row of each joined request's last hop has the times of the
-    joined request.
-
-    The other hops are left out.
-    """
+    """Put the times of each joined request in its last hop's row. Leave out the other hops."""
     spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
     joined = [users.get(each) for each in spans]
     is_joined = pa.array([each is not None for each in joined])

@@ -12,11 +12,11 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""Starts of replicas without stored samples are deleted after this time, because such replicas are
-not real: a real engine takes a sample each second, and sends its samples every 5 s."""
+"""A replica without a stored sample for this long is not real: a real engine takes a sample each
+second, and sends its samples every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""
+"""Kept starts of replicas without stored samples, which bills may need."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
@@ -54,7 +54,7 @@ def in_force(
 
 
 def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[EngineStart]:
-    """Return the starts in [from, to), in order of time."""
+    """The starts in [from, to), in order of time."""
     statement = (
         select(STARTS)
         .where(STARTS.c.at_unix_ns >= from_unix_ns, STARTS.c.at_unix_ns < to_unix_ns)
@@ -65,13 +65,13 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """Return the latest start of each configuration whose fingerprint begins with `config`."""
+    """The latest start of each configuration whose fingerprint begins with `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # LIKE is not used, because ClickHouse does not support its ESCAPE clause.
+        # ClickHouse does not support the ESCAPE clause of LIKE
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -89,7 +89,8 @@ def delete_starts(
     Args:
         keep_hours_ns: the retention of the data for bills; None for ever.
 
-    Raises: StoreUnavailable: the database cannot be used.
+    Raises:
+        StoreUnavailable: the database cannot be used.
     """
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
@@ -143,7 +144,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # If the start is older than `keep_rows_ns`, its samples may already have been deleted.
+            # an older start's samples may have been deleted
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

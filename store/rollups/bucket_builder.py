@@ -1,12 +1,10 @@
 """Build the rollups of marked buckets: minutes from rows, and hours from minutes.
 
-A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole,
-and replaces the stored bucket. Therefore a repeated row counts once, and a late row causes its
-minute to be built again.
+A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole
+and replaces the stored one, so a repeated row counts once, and a late row causes a new build.
 
-If two processes build the same bucket, the second process discards its result, because the first
-process has removed marks of the bucket. In ClickHouse, which has no transactions, the second
-process cannot discard its result, so it marks the bucket again.
+If two processes build the same bucket, the second finds its marks removed and discards its result.
+In ClickHouse, without transactions, it marks the bucket again.
 """
 
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Seconds to wait after the end of a bucket for late rows."""
+"""Wait for late rows after the end of a bucket."""
 
 
 class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
@@ -47,10 +45,9 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The number of built buckets, and the number of ended buckets that are not built yet.
+    """The number of built buckets, and of ended buckets that are not built yet.
 
-    `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
-    include such buckets.
+    Both exclude buckets that cannot be built. `defect` is the first error of one, or None.
     """
 
     built: int
@@ -59,8 +56,7 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built. Each is a tuple: kind of rows, width in seconds, and start in unix
-seconds."""
+"""Buckets that cannot be built: kind of rows, width in seconds, and start in unix seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:
@@ -81,10 +77,10 @@ def build_some_marked(
 ) -> BuildResult:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    If a bucket cannot be built, the other buckets are still built.
+    A bucket that cannot be built does not stop the others.
 
     Args:
-        engine: if this database has no rollups yet, the minutes of all its rows are marked first.
+        engine: without any rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
         failed: buckets to leave out. Buckets that fail now are added.
 

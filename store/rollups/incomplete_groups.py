@@ -1,9 +1,8 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Rollups store a limited number of values of a label by name, and all other values as `_other`.
-Example: a result by tenant and route has requests with tenant `acme` and route `_other`. These
-requests may belong to any group with tenant `acme`, so all these groups may be incomplete. A group
-that has `_other` itself never counts as incomplete.
+Rollups store a limited number of values of a label by name, and all others as `_other`. For
+example, requests with tenant `acme` and route `_other` may belong to any group with tenant `acme`,
+so all these groups may be incomplete. A group with `_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,12 +45,12 @@ def find_incomplete_groups(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other`. Each key contains the values of the labels to group by,
-            followed by the values of the filter's labels.
+        unnamed: the requests with `_other`, by the values of the labels to group by, followed by
+            the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: a function of a label's index, a value and a time (unix seconds). It returns whether
-            the value has been stored by name since this time.
+        named: whether a value of a label (by index) has been stored by name since a time (unix
+            seconds).
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

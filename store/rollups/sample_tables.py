@@ -1,10 +1,10 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
-counter, as parallel arrays. There is one element for each span, a time range of an engine or GPU
-without interruption. Element i of each array belongs to element i of the JSON list in the column
-`things`, which contains the key and the text of the engine or GPU. Arrays are little-endian without
-a header, as in `tables.py`. An array without any value is NULL.
+The row of a bucket (a minute or an hour) stores the first and the last value of each counter, as
+parallel arrays with one element for each span: a time range of an engine or GPU without
+interruption. Element i belongs to element i of the JSON list in `things`, the key and the text of
+the engine or GPU. Arrays are little-endian without a header, as in `tables.py`. An array without
+any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -39,12 +39,12 @@ class SampleKind(NamedTuple):
 
 
 def first_of(total: str) -> str:
-    """Return the name of the column with the first value of a counter."""
+    """The column with the first value of a counter."""
     return f"first_{total}"
 
 
 def last_of(total: str) -> str:
-    """Return the name of the column with the last value of a counter."""
+    """The column with the last value of a counter."""
     return f"last_{total}"
 
 
