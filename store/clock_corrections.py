@@ -1,12 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
 The collector subtracts the measured lead of a sender's clock from its rows' timestamps, which are
-part of the rows' keys. Another collector may measure a different lead and would store a repeated
-row again. Therefore each row's first correction is stored in its transaction, and a repeated row
-gets this correction.
-
-A row is stored twice only if two collectors receive it within milliseconds, and only one corrects
-it.
+part of the rows' keys. With a different lead, another collector would store a repeated row again.
+Therefore each row's first correction is stored with it and reused. A row is stored twice only if
+two collectors receive it within milliseconds, and only one corrects it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,14 +25,13 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEEP_FIRST: True},
 )
-"""By the timestamp that the sender sent, and the row's ids."""
+"""By sent timestamp and ids."""
 MAX_NS: Final = 2**53
 """About 104 days. `clock_ahead_s` cannot represent larger corrections exactly."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
-"""Timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The corrected columns. A table's first one is in its key."""
+"""A table's first one is in its key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
@@ -48,9 +44,7 @@ def apply_trace_clock_corrections(
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
-        tables: each with rows to store. Their key is a timestamp and a span's ids.
-
-    Returns: each table's rows with the final corrections.
+        tables: with rows to store. Their key is a timestamp and a span's ids.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -124,8 +118,8 @@ class ColumnPositions:
 def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
-    """Yield these columns of each stored row whose key is in `sent`. The first three columns are
-    the key."""
+    """Yield these columns of each stored row with a key in `sent`. The first three columns are the
+    key."""
     wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):

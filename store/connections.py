@@ -17,21 +17,14 @@ from store.state import is_separate_state
 
 
 class Fence(Protocol):
-    """Checks that the caller still holds its lease (`store.leases`)."""
+    """Checks that the caller still holds its lease (`store.leases`). Both methods raise
+    LeaseLost."""
 
     def before(self, engine: Engine) -> None:
-        """Check before the first statement of a transaction.
-
-        Raises:
-            LeaseLost: the caller must not write.
-        """
+        """Check before the first statement of a transaction."""
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. The result holds until the end of the `with` block.
-
-        Raises:
-            LeaseLost: the transaction must not be committed.
-        """
+        """Check before the commit. The result holds until the end of the `with` block."""
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
@@ -64,7 +57,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
 
     Raises:
-        LeaseLost: the caller acts as the holder of a lease, and the lease was lost.
+        LeaseLost: the caller acts as the holder of a lease that was lost.
         StoreUnavailable: the database cannot be written.
     """
     fence = FENCE.get() if fenced else None

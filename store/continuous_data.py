@@ -33,8 +33,6 @@ def continuous_since_unix_ns(
 
     Args:
         probes: use only probes, instead of requests, engine samples and requests in flight.
-
-    Returns: `until_unix_ns` if there is no data within `max_gap_ns` before it.
     """
     since_ns = until_unix_ns
     with reading(engine) as connection:

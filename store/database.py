@@ -57,8 +57,7 @@ def open_database(
     Args:
         url: None for `default_url()`.
         state_url: a separate database for the state; None for `default_state_url()`.
-        create: whether to create what is missing and upgrade an older schema. If false, the
-            database is opened for reading.
+        create: create what is missing and upgrade an older schema. If false, open for reading.
         busy_timeout_s: maximum wait for another process's lock.
         report: called at the start and the end of an upgrade or a copy of the state, which may take
             minutes.
@@ -70,8 +69,7 @@ def open_database(
         NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
         StoreError: the URL is not supported; the database is not from this or an older version of
-            Tailspan; it needs an upgrade and `create` is false; or its state is in another database
-            than `state_url`.
+            Tailspan, needs an upgrade and `create` is false, or has its state in another database.
     """
     reader = READER.get()
     if reader is not None and create:
@@ -148,15 +146,14 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce this writer's schema revision on each connection, so that no upgrade excludes
-        it."""
+        """Announce this writer's revision on each connection, so that no upgrade excludes it."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, close the connections, and raise an error of `store.errors`."""
+        """Close the connections on an error, and raise an error of `store.errors`."""
         try:
             yield
         except DatabaseMissing as error:
@@ -187,7 +184,7 @@ class _Opening(NamedTuple):
             migrations.check(engine, name_of(engine), schema)
 
     def bring_state(self, engine: Engine, state: Engine) -> None:
-        """Create, upgrade or check a separate state database and its link (`store.state_link`)."""
+        """Prepare a separate state database and its link (`store.state_link`)."""
         name, state_name = name_of(engine), name_of(state)
         try:
             migrations.refuse_telemetry(state, state_name)
@@ -227,7 +224,7 @@ def check_upgradable(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) ->
     Changes neither the data nor the modes of the files.
 
     Raises:
-        StoreError: the URL is not supported, or the database cannot be opened or upgraded.
+        StoreError: the URL is not supported, or the check failed.
     """
     opening = _Opening(purpose, create=False, timeout_s=BUSY_TIMEOUT_S, report=_ignore)
     schema = TELEMETRY if purpose is TELEMETRY_DATABASE else STATE

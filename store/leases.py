@@ -6,15 +6,15 @@ clock.
 
 A paused process can continue after another has taken its lease. Therefore, every transaction inside
 `acting` ends with a check (`connections.FENCE`), which locks the lease's row until the commit. A
-collector that has lost the lease commits nothing, and a new holder sees everything that the
-previous one committed.
+collector without the lease commits nothing, and a new holder sees everything that the previous one
+committed.
 
-Leases are part of the state (`store.state`). With a separate state database, the check is a second
-transaction, in that database. ClickHouse has no transactions, so there the lease is also checked
-before each write (docs/decisions/095-the-state-has-its-own-database.md).
+With a separate state database (`store.state`), the check is a second transaction, in that database.
+ClickHouse has no transactions, so the lease is also checked before each write
+(docs/decisions/095-the-state-has-its-own-database.md).
 
 In SQLite, the one writing process always holds every lease. If ClickHouse stores the state too,
-there are no leases, and each collector performs all tasks.
+there are no leases.
 """
 
 import os
@@ -56,7 +56,7 @@ RETENTION: Final = "retention"
 BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
-"""A dead holder is replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals in a row may fail."""
+"""A dead holder is replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals may fail."""
 _LOCK_WAIT: Final = "2s"
 """Maximum wait for a lease's row while its holder commits."""
 
@@ -72,7 +72,7 @@ LEASES: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerm:
-    """A period during which this process holds a lease without interruption."""
+    """A period of holding a lease without interruption."""
 
     lease: str
     token: int
@@ -104,7 +104,7 @@ class Leases:
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
         self._held: Mapping[str, tuple[LeaseTerm, float]] = {}
-        """Each held lease, with the monotonic time at which it expires."""
+        """Expiry in monotonic time."""
         self._connection: Connection | None = None
 
     def term(self, name: str) -> LeaseTerm | None:
@@ -119,7 +119,7 @@ class Leases:
         """Act as the holder of a lease until the end of the `with` block.
 
         Yields: the term, or None without the lease. After the term's end, each
-        `connections.writing` in the block raises LeaseLost instead of committing.
+        `connections.writing` in the block raises LeaseLost.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -132,11 +132,7 @@ class Leases:
             FENCE.reset(token)
 
     def beat(self) -> None:
-        """Renew the held leases, and take the leases that are free or expired.
-
-        Raises:
-            StoreUnavailable: the database does not respond.
-        """
+        """Renew the held leases, and take the leases that are free or expired."""
         if not self.shared:
             return
         # Earlier than the expiry in the database, so this process stops before another can take the
@@ -151,11 +147,7 @@ class Leases:
         self._held = {name: (LeaseTerm(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
-        """Give up all leases, so that another collector can take them at its next `beat`.
-
-        Raises:
-            StoreUnavailable: the database does not respond; the leases expire.
-        """
+        """Give up all leases, so that another collector can take them at its next `beat`."""
         self._held = {}
         if not self.shared:
             return
@@ -198,7 +190,7 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: LeaseTerm) -> None:
-        # An expired lease that nobody took is still held. The lock keeps others from taking it
+        # An expired lease stays held until another collector takes it. The lock prevents this
         # until the commit.
         own = and_(
             LEASES.c.name == term.lease,

@@ -1,7 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even one that writes nothing else. Rows are
-never changed, and only the collector deletes them.
+Even processes that write nothing else add rows. Rows are never changed; only the collector deletes
+them.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: relative change, lower bound and upper bound by latency and percentile. `{"ttft":
-    {"p99": [-0.1, -0.2, 0.0]}}` is −10 %, between −20 % and 0 %."""
+    """JSON: relative change, lower bound and upper bound by latency and percentile, such as
+    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
     simulated: bool
 
 
@@ -48,11 +48,7 @@ PREDICTIONS = Table(
 
 
 def store_prediction(engine: Engine, row: Prediction) -> None:
-    """Add a prediction.
-
-    Raises:
-        StoreUnavailable: the database cannot be written.
-    """
+    """Add a prediction."""
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).upsert(connection, PREDICTIONS, [asdict(row)])
 

@@ -15,11 +15,7 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that only its owner can read. An existing file is not changed.
-
-    Raises:
-        OSError: the file cannot be created.
-    """
+    """Create an empty file that only its owner can read. An existing file is not changed."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
     except FileExistsError:

@@ -34,8 +34,7 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Stored probes per answered probe of the sample. A probe without an answer represents only
-    itself."""
+    """Stored probes per answered probe of the sample. The others represent only themselves."""
 
 
 def probe_table(
@@ -59,10 +58,8 @@ def probe_table(
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """Return the probes that were due in a window and ended after an instant. See `probe_table`.
-
-    Databases round times, so some may have ended up to a millisecond before it.
-    """
+    """Return the probes that were due in a window and ended after an instant, to within a
+    millisecond."""
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
     return _table(engine, [[*_conditions(window, _ALL), after]], columns)
@@ -75,12 +72,11 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """Return a sample of at most about `max_rows` probes.
+    """Return a sample of at most about `max_rows` probes; other arguments as in `probe_table`.
 
-    A window with more probes is divided into 96 parts. In each, the answered probes of one interval
-    with a random start are read, because probes have a fixed schedule. All probes without an answer
-    are read too, unless there are more than `max_rows / 2` of them. Other arguments as in
-    `probe_table`.
+    A window with more probes is divided into 96 parts. Of each, the answered probes of one interval
+    with a random start are read, because probes have a fixed schedule. Probes without an answer are
+    all read, if there are at most `max_rows / 2`.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
@@ -101,7 +97,6 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """The SQL condition that selects one interval in each part of the window."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -114,8 +109,7 @@ def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
 def _table(
     engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
 ) -> pa.Table:
-    """Return the probes that meet all conditions of one list in `parts`. The lists must exclude
-    each other."""
+    """`parts`: conditions that select disjoint sets of probes."""
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
     encoded = encoded_schema(schema)

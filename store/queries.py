@@ -33,7 +33,7 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""More rows at a time make long reads a third slower: they exceed the processor's cache and trigger
+"""Larger batches make long reads a third slower: they exceed the processor's cache and trigger
 Python's garbage collector."""
 
 _INT64 = range(-(2**63), 2**63)
@@ -87,10 +87,9 @@ def request_table(
         equals: required labels. None selects rows without the label. The prober's requests are left
             out, unless `equals` selects their tenant or an id.
         columns: some of `REQUEST_COLUMNS`, or None for all.
-        order_by: a column, "-column" for descending order, or None for the order of receipt.
-            Unknown values come last, and ties are in the order of receipt.
-        ended_after_unix_ns: only requests that ended after this time; the database rounds by up to
-            a millisecond.
+        order_by: a column, "-column" for descending order, or None for the order of receipt, which
+            also breaks ties. Unknown values come last.
+        ended_after_unix_ns: only requests that ended later, to within a millisecond.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -112,11 +111,7 @@ def request_table(
 
 
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
-    """The given columns, or all columns for None.
-
-    Raises:
-        ValueError: a column is unknown.
-    """
+    """The given columns, checked, or all columns for None."""
     return _check_names(given, REQUEST_COLUMNS)
 
 
@@ -176,7 +171,7 @@ def sample_peaks(
 
     Args:
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of a bin; at or before the start of the window.
+        first_unix_ns: the start of a bin, not after the window's.
         equals: as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
@@ -226,11 +221,7 @@ def select_samples(
     equals: Mapping[str, str | None],
     columns: Sequence[str],
 ) -> Select[Any]:
-    """Build the query for columns of engine or GPU samples in a window, unordered.
-
-    Raises:
-        ValueError: a column or label is unknown.
-    """
+    """Build the query for columns of engine or GPU samples in a window, unordered."""
     wanted = _check_names(columns, table.columns.keys())
     return select(*(table.c[name] for name in wanted)).where(
         _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(row_type))
@@ -254,11 +245,7 @@ def request_count(
 
 
 def label_values(engine: Engine, window: Window, label: str) -> list[str]:
-    """The values of a request label in a window, sorted, without unknown values.
-
-    Raises:
-        ValueError: the label is unknown.
-    """
+    """The values of a request label in a window, sorted, without unknown values."""
     _check_names([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
@@ -369,7 +356,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """Convert a label's text to the type of its column, the inverse of `_text`."""
+    """The inverse of `_text`."""
     if (allowed := _allowed(table, label, text)) is not None:
         raise ValueError(f"{label} = {text!r}: {allowed}")
     kind = table.c[label].type.python_type

@@ -1,9 +1,9 @@
 """Delete old rows.
 
-Rows are deleted in small batches, each in a transaction followed by a pause, so that a writer waits
-for at most one batch. ClickHouse deletes old rows itself; PostgreSQL drops partitions of whole
-days. Before rows are deleted, their rollups are built. If that fails, the rows are kept for a
-limited time, and then deleted with a warning. Counts per objective and incidents are never deleted.
+Small batches with pauses in between, so that a writer waits for at most one batch. ClickHouse
+deletes old rows itself; PostgreSQL drops partitions of whole days. Rollups are built first. If that
+fails, rows are kept for a limited time, and then deleted with a warning. Counts per objective and
+incidents are never deleted.
 
 Deletion uses the corroborated time (`telemetry.corroborated_time`), because the system clock can
 jump. It continues from the stored time of the last deletion.
@@ -51,17 +51,17 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data without its rollup is kept longer by a seventh of its retention: a day for rows by
+"""Without its rollup, data is kept longer by a seventh of its retention: a day for rows by
 default."""
 ROLL_UP_S: Final = 60.0
-"""Maximum time for building rollups before a deletion. The next deletion builds the rest."""
+"""The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""`width_s` of the row of `STATE` with the time of the last deletion. No bucket has this width."""
+"""`width_s` of the row of `STATE` with the time of the last deletion."""
 
 _ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
 _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
@@ -123,7 +123,7 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        batch_rows: rows per transaction; more if several rows have the same time as the last row.
+        batch_rows: per transaction; more if several rows have the same time as the last.
         pause: called after each batch, outside a transaction.
 
     Returns: the number of deleted rows: an estimate for days that PostgreSQL drops, and 0 if the
@@ -172,7 +172,6 @@ def delete_older_rollups(
     Rollups per minute are deleted in whole hours.
 
     Raises:
-        StoreUnavailable: the database cannot be written.
         ValueError: the retention of rollups per hour is shorter than that of rollups per minute.
         Exception: a rollup could not be built. It is raised after the deletion.
     """
@@ -221,8 +220,7 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
 def _deletable_until_s(
     engine: Engine, rolled: RollupSource, widths_s: Sequence[int], before_s: int, overdue_s: int
 ) -> int:
-    """Return the time before which data can be deleted: the start of the oldest missing rollup, but
-    at most `overdue_s` before `before_s`."""
+    """The start of the oldest missing rollup, but at most `overdue_s` before `before_s`."""
     missing = set()
     for width_s in widths_s:
         whole_s = whole_from_unix_s(engine, width_s, rolled) or 0
@@ -243,8 +241,7 @@ def _deletable_until_s(
 def _forget_buckets(
     engine: Engine, tables: Sequence[Table], width_s: int, before_unix_s: int
 ) -> None:
-    """Delete the buckets that begin before a time, from all tables. The first table has all
-    starts."""
+    """The first table has the starts of all buckets."""
     while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
         until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)
         with writing(engine) as connection:

@@ -1,4 +1,4 @@
-"""Check rows before they are stored, and return their values in the order of the columns.
+"""Check rows, and return their values in the order of the columns.
 
 Integers must fit in 64 bits, text must be valid Unicode, and floats must be finite.
 """
@@ -31,7 +31,7 @@ Single = (
     | InFlightRequest
     | Probe
 )
-"""A row that is stored as one object. Requests are rows of `RequestRows`."""
+"""Stored as one object, unlike the rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -67,7 +67,7 @@ def _why_not(value: object, column: SchemaField) -> str | None:
 
 
 def request_values(requests: RequestRows) -> list[Values]:
-    """Return the values of each row in the order of the table's columns.
+    """The values of each row in the order of the table's columns.
 
     Raises:
         ValueError: a duration or ratio is NaN or infinite.

@@ -39,7 +39,7 @@ BY_DAY = "by_day"
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
 """The time comes first, because random ids would scatter new rows over the disk.
-`collector/rows/sender_clocks.py` ensures that a repeated span has the same time."""
+`collector/rows/sender_clocks.py` gives a repeated span the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")

@@ -1,17 +1,16 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures this lead on its own. If they corrected the start of an engine's counters by
-different amounts, a bill would count the counters several times. Therefore, the database has one
-record for each sender, by which all collectors correct its samples:
+With different corrections of the start of an engine's counters, a bill would count the counters
+several times. Therefore, the database has one record for each sender, by which all collectors
+correct its samples:
 
 - The first collector that corrects a sample stores its correction as the record.
-- If a collector's measurement is within `CHANGED_NS` of the record, it uses the record, even if the
-  measurement is too small to begin a correction.
-- If a collector's correction differs from the record by more than `CHANGED_NS`, it becomes the
-  record.
-- A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms it. If a measurement
-  does not, and the last confirmation by any collector is older than `SUPPORTED_NS`, the correction
-  ends: the record becomes 0.
+- A collector uses the record if its own measurement is within `CHANGED_NS` of it, even if that is
+  too small to begin a correction.
+- A correction that differs from the record by more than `CHANGED_NS` becomes the record.
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms it. The record becomes
+  0 when a measurement does not confirm it and the last confirmation by any collector is older than
+  `SUPPORTED_NS`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +29,7 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""The record of each sender whose clock is or was ahead: its correction, and the time of the last
-confirmation on the sender's clock."""
+"""Correction of each sender whose clock is or was ahead, and the last confirmation on its clock."""
 CHANGED_NS: Final = 2 * 10**9
 """Two collectors' corrections can differ by 2 s, because each is within 1 s of its measurements
 (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
@@ -40,12 +38,11 @@ MIN_NS: Final = 5 * 10**8
 near a limit does not switch it on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
 """Example: one of three collectors measures a lead that is too small. It ends the correction too
-early only if it receives all 6 messages of this time, with a probability of (1/3)⁶ = 0.1 %."""
+early only if it receives all 6 messages of this time: (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
 """A confirmation is stored only if the stored one is older than this, to write less often."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
-"""Replicas in a statement."""
 
 
 class _Record(NamedTuple):
@@ -55,7 +52,7 @@ class _Record(NamedTuple):
 
 class _Sent(NamedTuple):
     own_ns: int
-    """This collector's correction of the sender's rows, or 0."""
+    """This collector's correction, or 0."""
     at_unix_ns: int
 
 
@@ -67,9 +64,8 @@ def apply_sender_clock_corrections(
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        tables: each with senders' rows to store.
-        leads_ns: by replica, how far the sender's clock was measured to be ahead; absent if not
-            measured.
+        tables: with senders' rows to store.
+        leads_ns: how far each replica's clock was measured to be ahead; absent if not measured.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):

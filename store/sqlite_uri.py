@@ -11,12 +11,11 @@ def in_writable_folder(path: Path) -> bool:
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the URI that opens a database for reading.
+    """Return the URI that opens a database for reading. Call this for each connection.
 
-    In write-ahead mode, SQLite creates files beside the database even for reading. If this process
-    may not create them, and no process uses the database (it has no `-wal` file), the file is read
-    as `immutable`, without locks. Call this for each connection, because another user's process may
-    start to write.
+    In write-ahead mode, SQLite creates files even for reading. If this process may not create them,
+    and no process uses the database (it has no `-wal` file), the file is read as `immutable`,
+    without locks. Another user's process may start to write later.
     """
     immutable = not in_writable_folder(path) and not Path(f"{path}-wal").exists()
     return f"file:{quote(str(path))}?mode=ro" + ("&immutable=1" if immutable else "")

@@ -1,11 +1,11 @@
 """Find the database that holds the state.
 
-The state is what Tailspan has decided and sent: incidents, counts per objective, the outbox,
-leases, explanations and predictions (`schema.STATE_METADATA`). Telemetry is what servers have sent,
-with rollups and marks (`schema.METADATA`). The state can be in a separate database, because leases
-need transactions, which ClickHouse lacks.
+The state is what Tailspan has decided and sent (`schema.STATE_METADATA`): incidents, counts, the
+outbox, leases, explanations, predictions. Telemetry is what servers have sent, with rollups and
+marks (`schema.METADATA`). The state can be in a separate database, because leases need
+transactions, which ClickHouse lacks.
 
-All functions of the store take the telemetry's database; `state_of` returns the state's database.
+All functions of the store take the telemetry's database.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _SEPARATE: Final = "tailspan_is_state"
 
 
 def state_of(engine: Engine) -> Engine:
-    """The database that holds the state: a separate database, or `engine` itself."""
+    """The database of the state: a separate one, or `engine` itself."""
     state: Engine = engine.get_execution_options().get(_ATTACHED, engine)
     return state
 

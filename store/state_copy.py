@@ -1,6 +1,6 @@
 """Copy the state from the database of the telemetry to a separate database, once.
 
-The copy is one transaction. The original tables stay unchanged, and are not read again.
+The copy is one transaction. The original tables are kept, but not read again.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,6 @@ from store.state_link import (
 )
 
 _AT_ONCE: Final = 10_000
-"""Rows in memory at a time."""
 
 
 def link_state(
@@ -55,7 +54,6 @@ def link_state(
 
 
 def _refuse_users(engine: Engine, name: str) -> None:
-    """Raise StoreError if a collector holds a lease in the database of the telemetry."""
     if not dialects.of(engine).LEASES or not inspect(engine).has_table(LEASES.name):
         return
     current = select(LEASES.c.holder).where(LEASES.c.expires_unix_ms > now_unix_ms())

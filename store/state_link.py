@@ -51,12 +51,12 @@ def store_link(engine: Engine, link: StateLink) -> None:
 
 
 def new_link(shown: str) -> StateLink:
-    """A new link to a state database, to which the state is not copied yet."""
+    """A new link; the state is not copied yet."""
     return StateLink(token_hex(16), shown, complete=False)
 
 
 def identity(connection: Connection) -> str | None:
-    """The id of a state database, or None if the database is new."""
+    """The id of a state database; None if new."""
     found: str | None = connection.scalar(select(IDENTITY.c.state_id))
     return found
 

@@ -236,7 +236,7 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """Write the group in one transaction, and return the error or None."""
+        """Write in one transaction, and return the error or None."""
         try:
             requests = [
                 row for each in group if each.requests for row in request_values(each.requests)
@@ -308,7 +308,6 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 
 
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
-    """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
     # the driver's error
     cause = getattr(error, "orig", None) or error

@@ -1,9 +1,8 @@
 """Lock a database file, so that only one process writes it.
 
-Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
-file next to the database; the kernel releases it when the process ends. Relative paths and symbolic
-links are resolved; a hard link leads to a different lock. Readers take no lock. Several collectors
-may share PostgreSQL (`store.leases`).
+Two would count the same requests and build the same rollups. The lock is flock(2) on a file next to
+the database; the kernel releases it when the process ends. Relative paths and symbolic links are
+resolved; a hard link leads to a different lock. Readers take no lock.
 """
 
 import fcntl
@@ -91,7 +90,6 @@ def check_two_files(url: str, state_url: str) -> None:
 
 
 def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
-    """Raise StoreError if a file is not a SQLite database."""
     try:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
@@ -104,7 +102,7 @@ def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
 
 
 def lock_file(database: Path) -> Path:
-    """The file that the process which writes a database locks."""
+    """The file that a writing process locks."""
     return database.with_name(database.name + ".lock")
 
 

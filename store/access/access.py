@@ -1,4 +1,4 @@
-"""What a reader may see: the tenants, models and costs that the reader's role allows. Pure."""
+"""What a reader may see: tenants, models and costs. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any, Self
 from store.errors import StoreError
 
 OTHERS = "(other tenants)"
-"""The tenant that an explanation shows for hidden requests."""
+"""The tenant that explanations show for hidden requests."""
 
 
 class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
-    """The reader's role does not allow the requested data."""
+    """The reader's role hides the requested data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: visible tenants. None also shows requests without a tenant.
-        models: visible served models, or None for all.
+        tenants: None also shows requests without a tenant.
+        models: served models, or None for all.
     """
 
     tenants: frozenset[str] | None = None
@@ -46,7 +46,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a reader may see. A request is visible if at least one of the grants allows it.
+    """What a reader may see: a request that at least one of the grants allows.
 
     Attributes:
         grants: at least one; none covers another.
@@ -60,7 +60,7 @@ class Access:
 
     @classmethod
     def of(cls, grants: Iterable[Grant]) -> Self:
-        """Return the access that these grants allow together.
+        """Combine grants.
 
         Raises:
             ValueError: there is no grant.
@@ -87,14 +87,13 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Every grant must allow them: a sum over several grants' requests cannot be divided into
-        visible and hidden dollars.
+        Every grant must allow them: the dollars of several grants' requests cannot be separated.
         """
         return all(each.costs for each in self.grants)
 
     @property
     def models(self) -> frozenset[str] | None:
-        """The models whose servers are visible, or None for all."""
+        """Models whose servers are visible; None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.models is None:
@@ -104,7 +103,7 @@ class Access:
 
     @property
     def tenants(self) -> frozenset[str] | None:
-        """The tenants with visible requests, or None for all."""
+        """Tenants with visible requests; None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.tenants is None:
@@ -122,7 +121,7 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Whether all requests with these labels to visible models are visible."""
+        """Like `allows`, apart from the requests to hidden models."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -132,7 +131,7 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Return a copy in which these objectives are visible."""
+        """Add the visible objectives."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property

@@ -31,10 +31,10 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see; None if nothing is hidden. `open_database` applies it."""
+"""What the current reader may see; None for everything. `open_database` applies it."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column of ids that a query compares but does not return."""
+"""Annotation of a column that a query compares but does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
@@ -71,7 +71,7 @@ def access_of(engine: Engine) -> Access | None:
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a column with the ids of all requests, for comparisons.
 
-    A query must not return this column: it has ids that the reader may not see.
+    A query must not return it: it has ids that the reader may not see.
     """
     return ids._annotate({COMPARED: True})
 
@@ -83,9 +83,7 @@ def cache_key(engine: Engine) -> str:
 
 
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
-    """Restrict a statement to the rows that the engine's reader may see.
-
-    Only reads that bypass SQLAlchemy's connections need this function.
+    """Restrict a statement. Only reads that bypass SQLAlchemy's connections need this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.
@@ -150,7 +148,6 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return the subquery that replaces a table or its alias; None for other elements."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None
@@ -170,7 +167,7 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Raise NotAllowed if a table was not replaced, or if SQL text is left."""
+        """Refuse tables that were not replaced, and SQL text."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:

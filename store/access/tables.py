@@ -1,7 +1,4 @@
-"""Declare, for each table, which rows and columns a reader may see.
-
-A restricted engine cannot read a table that is not listed here.
-"""
+"""Declare, for each table, which rows and columns a reader may see. Other tables cannot be read."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -34,12 +31,11 @@ _IDS: Final = ("trace_id", "span_id", "request_id")
 _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
-"""Text columns that stay visible in a masked row. They describe the server, or have one of a few
-fixed values, so they reveal nothing about the user."""
+"""Visible in a masked row: these columns describe the server, or have one of a few fixed values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""Returns a query that replaces the table, or None if the reader may see all of it."""
+"""Returns the query that replaces the table, or None for all of it."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
@@ -47,7 +43,6 @@ def _everything(_table: Table, _access: Access) -> None:
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:
-    """Show all rows or none."""
     return select(*table.c).where(false()) if access.limits_rows else None
 
 
@@ -57,12 +52,11 @@ def _requests(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _servers(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rows of servers with a visible model."""
     return _selected(table, access, served(table, access))
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """Show a GPU if its replica has started a visible model."""
+    """A GPU is visible if its replica has started a visible model."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -70,7 +64,7 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rollups of visible tenants and models, without totals over all of them."""
+    """Without totals over all tenants and models."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -79,7 +73,6 @@ def _rollups(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _names(table: Table, access: Access) -> Select[Any] | None:
-    """Show all regions and replicas, and the label values of visible tenants and models."""
     if not access.limits_rows:
         return None
     label, value = table.c.label, table.c.value

@@ -1,8 +1,7 @@
 """Store the explanation ("answer") of each incident, so that all pages and commands show the same
 one.
 
-An incident has at most one answer while it is open, and one more after its end. Only the evaluating
-process writes answers.
+One while the incident is open, and one after its end. Only the evaluating process writes answers.
 """
 
 from collections.abc import Sequence
@@ -38,8 +37,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """The answer of one phase of an incident. `question` and `answer` are JSON
-    (`analysis.incident_answer`); `version` is that of the method."""
+    """The answer of one phase. `question` and `answer` are JSON (`analysis.incident_answer`);
+    `version` is the method's."""
 
     slo: str
     severity: str
@@ -66,11 +65,7 @@ ANSWERS = Table(
 
 
 def store_incident_answer(engine: Engine, row: AnswerRow) -> None:
-    """Add or replace the answer of an incident and phase.
-
-    Raises:
-        StoreUnavailable: the database cannot be written.
-    """
+    """Add or replace the answer of an incident and phase."""
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).upsert(connection, ANSWERS, [asdict(row)])
 

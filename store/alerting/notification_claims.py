@@ -1,8 +1,7 @@
 """Claim a row of the outbox (`notifications`) before its message is sent, and store the result.
 
-A claim stores the token of the sender's lease (`store.leases`) in the row. Each new holder of the
-lease has a higher token, so a collector that lost its lease while sending cannot overwrite the new
-holder's result.
+A claim stores the token of the sender's lease (`store.leases`). A new holder has a higher token, so
+a collector that lost its lease while sending cannot overwrite the new holder's result.
 """
 
 from collections.abc import Mapping
@@ -35,11 +34,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt if the row is still claimed with this token. Return whether it
-    was.
-
-    Stored even if the lease was lost after the message was sent.
-    """
+    """Store the result of an attempt if the row is still claimed with this token, even if the lease
+    was lost after sending. Return whether it was stored."""
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(
         engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False

@@ -1,11 +1,10 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
-There is one row for each incident, transition and channel, so none is sent twice. A row contains no
-address and no credentials. One thread at a time writes a row: the one that adds it, then its
-channel's.
+One row for each incident, transition and channel, so none is sent twice. A row contains no address
+and no credentials. One thread at a time writes a row: the one that adds it, then its channel's.
 
 A row is claimed before it is sent (`store.alerting.notification_claims`). A collector that takes
-over the lease during an attempt sends the message again with the same deduplication key.
+over the lease during an attempt sends again with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,17 +45,16 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""The hang of a replica is stored like an incident. Its objective is this prefix and the replica;
-names of objectives contain no colon."""
+"""Prefix of the replica's name, in place of an objective's name, for the hang of a replica.
+Objectives' names contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row of the outbox. `next_unix_s`: the next attempt, or None. `failures`: since the last
-    delivery. `problem`: the latest failure's reason. `claimed_term`: the lease's token in the
-    latest attempt."""
+    """One row of the outbox. `next_unix_s`: the next attempt. `failures`: since the last delivery.
+    `problem`: the latest failure. `claimed_term`: the lease's token in the latest attempt."""
 
     slo: str
     severity: str
@@ -106,7 +104,7 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add the rows whose key is not stored yet. Another collector may have claimed stored rows."""
+    """Add the rows whose key is not stored. Another collector may have claimed stored ones."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)
@@ -138,8 +136,7 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
     """Return the notifications that a channel must deliver now, in order.
 
-    An incident's end is sent only after its start was delivered, and never if the start could not
-    be. After the end, no reminders are sent.
+    An end is sent only after its start was delivered. After the end, no reminders are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
@@ -203,8 +200,8 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time. Return the number of
     incidents.
 
-    An incident's rows are deleted together and only when none is due: a notification without a row
-    would be sent again.
+    An incident's rows are deleted together and only when none is due, because a notification
+    without a row would be sent again.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -1,6 +1,6 @@
 """Store request counts per objective, so that no evaluation counts a month's requests again.
 
-The key is the digest of an objective's definition: a changed definition is counted anew. Simulated
+The key is the digest of an objective's definition: a changed one is counted anew. Simulated
 requests have a separate table, so that a simulation can be deleted.
 """
 
@@ -110,13 +110,8 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
-    """Sum the counts of each range (a, b] between two successive instants; `until_unix_s` is b.
-
-    Args:
-        instants: ascending, in unix seconds.
-
-    Returns: without empty ranges.
-    """
+    """Sum the counts of each range (a, b] between successive instants (ascending, unix seconds).
+    `until_unix_s` is b. Empty ranges are left out."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -153,14 +148,14 @@ def store_counts(
     since: CountedRange | None = None,
     groups: Sequence[str] = ("",),
 ) -> bool:
-    """Store counts, and replace the existing counts of the same time range.
+    """Replace the counts of a time range.
 
     Args:
         counts: per bucket. Empty buckets may be left out.
         counted_range: the range whose counts are then complete.
         since: the range that was stored when this process began to count. With None, changes by
             other processes are not detected.
-        groups: keys of the counted groups. Each gets a range.
+        groups: keys of the counted groups.
 
     Returns: False, with nothing stored, if another process has changed the stored range.
     """
@@ -212,9 +207,9 @@ def mark_counts_incomplete(
 ) -> None:
     """Record that all counts after a time are incomplete, and delete the given marks (`slo_marks`).
 
-    With a separate state database, the marks are deleted in a second transaction. After a crash
-    between the two, their steps are counted again. Objectives that are no longer configured are
-    included, because an operator may add them again.
+    With a separate state database, the marks are deleted in a second transaction; after a crash in
+    between, their steps are counted again. Removed objectives are included, because an operator may
+    add them again.
 
     Args:
         from_s: unix seconds; all new requests ended later. None without new requests.
@@ -303,7 +298,6 @@ def _counted_range(connection: Connection, definition: str, *, locked: bool) -> 
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Lock the rows until the commit, if the database supports this."""
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 

@@ -1,7 +1,7 @@
 """Store which groups of an objective's requests are counted separately.
 
-Each has a row in `slo_counted`: the objective's digest and the group's key (`alerts.groups`). All
-other requests form one group, which also has a row.
+Each has a row in `slo_counted`, with the objective's digest and the group's key (`alerts.groups`),
+as have all other requests together.
 """
 
 from collections.abc import Mapping, Sequence

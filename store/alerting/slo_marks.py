@@ -1,7 +1,7 @@
 """Mark the time steps of 15 s whose counts of requests per objective are out of date.
 
-The writer marks the steps of new requests in their transaction. The evaluator removes a mark in the
-transaction that records the step as incomplete (`slo_counts.mark_counts_incomplete`).
+The writer adds marks in the transaction of the requests. The evaluator removes them in the
+transaction that records their steps as incomplete (`slo_counts.mark_counts_incomplete`).
 """
 
 from collections import defaultdict
@@ -25,7 +25,6 @@ _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 PROBE_SOURCE: Final = "probe"
 _AT_ONCE: Final = 500
-"""Marks in one DELETE statement."""
 
 MARKS: Final = Table(
     "slo_marks",
@@ -38,15 +37,12 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """One transaction wrote requests of one source that belong to one time step.
-
-    A request belongs to the step in which it ended, or in flight to the step of its last report.
-    """
+    """One transaction wrote requests of one source that belong to one time step: the step of their
+    end, or in flight of their last report."""
 
     token: int
     """Random; the same for all marks of a transaction."""
     until_unix_s: int
-    """The end of the time step."""
     source: str
     received_unix_ns: int
     """The earliest of this mark's requests."""
@@ -60,7 +56,7 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # Round as `alerts.evaluation.counting` does. The limit of a century prevents an overflow.
+        # Round as `alerts.evaluation.counting` does. The limit prevents an overflow.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -114,8 +110,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks and the same transactions' other marks, except those of steps before the
-    earliest of `marks`."""
+    """Delete these marks and the same transactions' others, except those before the earliest of
+    `marks`."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

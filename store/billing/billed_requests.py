@@ -1,9 +1,8 @@
 """Sum the billed requests of a time range, by label and hour.
 
-Rollups are read, in a second for a day with ten million requests. They assign a request to the hour
-of its receipt, but a bill needs the hours in which the engine worked on it. Therefore single rows
-are read for the few requests that span an hour's end; their billed seconds are divided in
-proportion to time.
+Rollups are read: a second for a day with ten million requests. They assign a request to the hour of
+its receipt, but a bill needs the hours of the work. Therefore rows are read for the few requests
+that span an hour's end, and divided in proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +22,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Rows received up to this long before an hour's end are read. A longer request counts entirely in
-the hour of its receipt."""
+"""Rows received up to this long before an hour's end are read. A longer request counts in the hour
+of its receipt."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -37,7 +36,6 @@ class BilledRequests:
     cells: BillingCells
     apportioned: bool
     deleted_before_ns: int
-    """Earlier rows were deleted."""
     overflowed: int
     simulated: bool
 
@@ -74,7 +72,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """Sum the rows of a database that has no rollups yet."""
+    """For a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
         -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,
@@ -101,8 +99,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> BillingCells:
-    """Convert sums to cells. `sums.cells` is group × `hours` + hour; hour 0 begins at
-    `first_unix_s`."""
+    """`sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`."""
     return BillingCells(
         by=by,
         labels=labels,
@@ -139,13 +136,13 @@ def _apportioned(
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
 ) -> tuple[BillingCells, bool]:
-    """For requests that span the end of an hour, move the seconds after this end to the next hour.
+    """Move the seconds after the end of an hour to the next hour.
 
     Args:
         longest_s: duration of the longest request by start of the hour in unix seconds; key −1 is
             the hour before the window.
 
-    Returns: the cells, and whether the rows of all these requests still exist.
+    Returns: the cells, and whether the rows of all requests that span an end still exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -190,8 +187,8 @@ def _apportioned(
 def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Return the requests that were running at the end of the window `before`: labels, and billed
-    and wasted seconds after it."""
+    """Return the labels of the requests that were running at the end of the window `before`, and
+    their billed and wasted seconds after it."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

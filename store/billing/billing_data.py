@@ -29,9 +29,8 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:
-        NotAllowed: the reader's role hides dollars, or some of the requests.
+        NotAllowed: see `check_bill`.
         ValueError: a label in `by` is not a label of rollups.
-        StoreUnavailable: the database does not respond.
     """
     if unknown := set(by) - set(LABELS):
         raise ValueError(

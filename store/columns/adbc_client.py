@@ -35,7 +35,6 @@ class ColumnReader:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        """Passes a socket to the process for each query's answer."""
         self.task = Task("column reader")
 
     def read(
@@ -120,8 +119,8 @@ def _received(answers: socket.socket) -> list[int]:
     """Wait for an answer, and return the descriptors of its files.
 
     Raises:
-        EOFError: the process ended before it had answered.
-        NotQuick: the process could not run the query.
+        EOFError: the process ended.
+        NotQuick: the query failed.
     """
     answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MAX_PARTS)
     if not answer:

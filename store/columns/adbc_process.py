@@ -1,13 +1,13 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC contains a second SQLite library. Two SQLite libraries in one process break each other's locks
+ADBC contains a second SQLite library. Two in one process break each other's locks
 (docs/decisions/006).
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input, each with a new socket for its answer through SOCKET. Each result
-is an anonymous file, which the client maps into its memory. The process ends when standard input is
-closed, or after a minute without a query.
+Queries arrive on standard input, each with a new socket for its answer through SOCKET. A result is
+an anonymous file, which the client maps. The process ends with standard input, or after a minute
+without a query.
 """
 
 import os
@@ -41,8 +41,8 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""An additional first row of each result, in SQL and in Arrow. Without it, ADBC types a column that
-begins with NULLs as integer."""
+"""A first row that is added to each result, in SQL and in Arrow. Without it, ADBC types a column
+that begins with NULLs as integer."""
 
 
 class AdbcQuery(NamedTuple):
@@ -107,7 +107,7 @@ def _unnamed_file() -> int:
 
 
 def serve(questions: IO[bytes], channel: socket.socket) -> None:
-    """Answer queries until standard input is closed, or until a minute passes without a query."""
+    """Answer queries until standard input is closed, or for `IDLE_S` without a query."""
     running: list[Future[None]] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         while True:

@@ -1,7 +1,7 @@
 """Cache columns of long time ranges in chunks of ten minutes.
 
-A chunk is valid while the number of its rows and the checksum of their times are unchanged. Both
-are read from the time index, in a fiftieth of the time for the rows.
+A chunk is valid while the number of its rows and the checksum of their times are unchanged. Reading
+both from the time index takes a fiftieth of the time for the rows.
 """
 
 import threading
@@ -86,11 +86,8 @@ class ColumnCache:
         self._one_reads = threading.Lock()
 
     def table(self, window: Window) -> pa.Table | None:
-        """Return the rows of a window in order of time; None if there are too many for the cache.
-
-        Raises:
-            StoreUnavailable: the database does not respond.
-        """
+        """Return the rows of a window in order of time; None if there are too many for the
+        cache."""
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
@@ -163,7 +160,6 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """The query for the stamps of consecutive chunks."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(
@@ -181,7 +177,7 @@ def _stamps_around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[
 
 
 def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
-    """Group consecutive chunks, with at most `_READ_AT_ONCE` rows per group."""
+    """Group consecutive chunks of up to `_READ_AT_ONCE` rows."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:

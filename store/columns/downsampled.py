@@ -1,7 +1,7 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
-Increases of counters stay exact. Gauges can miss a burst between two slots. A slot is longer than
-the sampling interval, so it contains a sample of each running engine.
+Increases of counters stay exact; gauges can miss a burst. A slot is longer than the sampling
+interval, so it contains a sample of each running engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,8 +134,7 @@ def _read(
 def _estimated_rows(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], max_rows: int
 ) -> int:
-    """Count the rows of a window, or estimate a large number from evenly spaced parts, a twentieth
-    of it."""
+    """A large number is estimated from evenly spaced parts, a twentieth of the window."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(max_rows + 1).subquery()
     with reading(engine) as connection:

@@ -36,13 +36,13 @@ class EvidenceColumns(NamedTuple):
 
     @property
     def known_of_requests(self) -> list[str]:
-        """The names in `requests` that are columns of the requests table."""
+        """`requests` without unknown columns."""
         return [name for name in self.requests if name in REQUEST_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRows:
-    """The rows of a time range. `starts` also has each engine's latest start before the range."""
+    """The rows of a time range. `starts` also has each engine's latest start before it."""
 
     requests: pa.Table
     engines: pa.Table
@@ -50,7 +50,7 @@ class EvidenceRows:
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
     samples_every_s: int | None = None
-    """Seconds between two slots of samples (`downsampled`); None if all samples were read."""
+    """Seconds between two slots (`downsampled`); None if all samples were read."""
 
 
 def evidence(
@@ -85,7 +85,7 @@ def _together(*reads: Callable[[], _Read]) -> list[_Read]:
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numbers of requests are 32-bit floats (seven digits), which halves the memory.
+    32-bit floats (seven digits) for the numbers of requests halve the memory.
     """
 
     def __init__(self, engine: Engine, columns: EvidenceColumns) -> None:

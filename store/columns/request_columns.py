@@ -1,8 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The rows equal those of `queries.request_table`, but no value becomes a Python object. Each database
-has its own method (docs/decisions/027). Without it, `queries.request_table` is used, and
-`slow_because` returns the reason.
+Like `queries.request_table`, but no value becomes a Python object. Each database has its own method
+(docs/decisions/027). Without it, `queries.request_table` is used, and `slow_because` returns the
+reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ FEW_ROWS: Final = 20_000
 """Below this number, `queries.request_table` is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
-"""Text columns with a different value in each row, which have no dictionary."""
+"""Text columns without a dictionary: each row has a different value."""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -47,18 +47,10 @@ def request_columns(
 ) -> pa.Table:
     """Return the requests received in a window, in the order of receipt.
 
-    Rows written during the query may be missing.
-
-    Args:
-        window: range of `received_unix_ns`.
-        columns: some of `queries.REQUEST_COLUMNS`, or None for all.
-        equals: required labels. None selects rows without the label.
+    Rows written during the query may be missing. Arguments and errors as in
+    `queries.request_table`.
 
     Returns: text columns except `IDS` are dictionary-encoded, with one dictionary for all chunks.
-
-    Raises:
-        ValueError: a column or label is unknown.
-        StoreUnavailable: the database does not respond.
     """
     wanted = list(known_columns(columns))
     fetched = [*wanted, *({_RECEIVED} - set(wanted))]
@@ -127,7 +119,6 @@ def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """Split a window into parts with about equal numbers of rows; none for few rows."""
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     with reading(engine) as connection:
         if has_few_rows(connection, select(received).where(*inside)):
@@ -154,7 +145,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by time of receipt. Rows from an index scan usually are sorted already."""
+    """Rows from an index scan usually are sorted already."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

@@ -1,8 +1,5 @@
-"""The differences between databases.
-
-Each module supports one database, through the functions of `Dialect`. The rest of the store never
-checks the name of the database.
-"""
+"""The differences between databases: one module each, with the functions of `Dialect`. The rest of
+the store never checks the name of the database."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -57,8 +54,8 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        The connection fails if `head` is older than the oldest allowed revision (table `oldest`).
-        `revisions` names the schema's revision table.
+        A revision older than the one in the table `oldest` cannot connect. `revisions` names the
+        schema's revision table.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -104,8 +101,8 @@ class Dialect(Protocol):
     ) -> tuple[int, int] | None:
         """Delete whole days of rows that are older than a time, without reading them.
 
-        Returns: the estimated number of deleted rows, and the start of the first day that has its
-        own partition. None if the table is not divided into days.
+        Returns: the estimated number of deleted rows, and the start of the first day with its own
+        partition. None if the table is not divided.
         """
 
     def reason(self, error: BaseException) -> str:

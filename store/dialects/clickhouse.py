@@ -1,9 +1,8 @@
 """ClickHouse through clickhouse-connect.
 
-Tests run ClickHouse inside their own process, with the package chdb. ClickHouse has no unique keys:
-a repeated row is stored twice until parts are merged (ReplacingMergeTree), and the setting `final`
-removes duplicates from results. It has no transactions: after a failed write, some rows may be
-stored, and all can be written again.
+Tests run it inside their own process (chdb). Without unique keys, a repeated row is stored twice
+until parts are merged (ReplacingMergeTree); the setting `final` removes duplicates from results.
+Without transactions, a failed write may store some rows, and all can be written again.
 """
 
 import logging
@@ -40,7 +39,7 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Query parameters of the URL. They are printed, so a password is not allowed."""
+"""They are printed, so a password is not allowed."""
 
 _SETTINGS: Final = {
     "final": "1",

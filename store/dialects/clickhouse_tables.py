@@ -3,8 +3,8 @@
 A table is sorted by the time column that queries filter by, then by its key. Of rows that are equal
 in both, `row_version` selects the last written, or the first if `info` has `KEEP_FIRST`.
 
-In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
-within its shard; `requests` is distributed over the shards.
+In a cluster, `requests_local` stores one server's rows, replicated within its shard, and `requests`
+is distributed over the shards.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """The sort columns of a table. Rows with equal values in them count as one row."""
+    """The sort columns. Rows with equal values in them count as one row."""
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
@@ -40,7 +40,7 @@ def ttl(instant: str, keep_ns: int) -> str:
 
 
 def whole_parts(keep_ns: int) -> str:
-    """The setting that makes ClickHouse delete only whole parts, each with the rows of one day.
+    """The setting that makes ClickHouse delete only whole parts (days).
 
     Off, the oldest day is rewritten each time rows expire. On, rows are kept for up to a day
     longer.

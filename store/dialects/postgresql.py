@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3.
 
-The fastest methods (docs/decisions/014): rows are copied into a temporary table with COPY and
-inserted with ON CONFLICT DO NOTHING. Rows are read in the binary format.
+The fastest methods (docs/decisions/014): COPY into a temporary table, then INSERT with ON CONFLICT
+DO NOTHING. Rows are read in the binary format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Query parameters of the URL. They are printed, so a password is not allowed."""
+"""They are printed, so a password is not allowed."""
 
 _UNANSWERED_MS: Final = 15_000
 """Timeout for a server that does not respond."""
@@ -70,8 +70,8 @@ _LOCK: Final = 0x7461696C
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""SQL for the advisory lock of one version of Tailspan. The schema's name is part of it, because
-advisory locks are shared by all schemas of a database."""
+"""The lock of one version of Tailspan. Advisory locks are shared by all schemas of a database, so
+the schema's name is included."""
 
 
 class _Text(Dumper):
@@ -161,8 +161,8 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and then check the schema's revision.
 
-    The connection keeps the lock. An upgrade that excludes this revision either finds the lock and
-    stops, or has committed, so that the check fails.
+    An upgrade that excludes this revision either finds the lock and stops, or has committed, so
+    that the check fails.
     """
 
     @event.listens_for(engine, "connect")

@@ -1,14 +1,12 @@
 """Divide tables of telemetry in PostgreSQL into one partition per day.
 
-Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
-for vacuum.
+Dropping a partition takes milliseconds; deleting a day's rows takes minutes, and leaves dead rows
+for vacuum. `requests` has the partition `requests_earlier`, and one such as `requests_20261124` for
+each later day, which the writer adds with its first row. There is no default partition: PostgreSQL
+would search it each time a day is added.
 
-`requests` has the partition `requests_earlier`, and one such as `requests_20261124` for each later
-day, which the writer adds with its first row. There is no default partition: PostgreSQL would
-search it each time a day is added.
-
-A table that an older version created without partitions is divided while collectors write to it
-(`divide`), and becomes `requests_earlier`.
+A table without partitions, from an older version, is divided while collectors write (`divide`), and
+becomes `requests_earlier`.
 """
 
 import logging
@@ -113,13 +111,10 @@ def _attach_partition(
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
-    """Delete the partitions whose rows are all older than a time.
+    """Delete the partitions whose rows are all older than a time. See `Dialect.drop_days`.
 
     Dropping waits for the statements that use the table, and later statements wait for the drop.
     After `_LOCK_MS` it is cancelled, and the next deletion tries again.
-
-    Returns: the estimated number of deleted rows, and the start of the first day that has its own
-    partition. None if the table is not divided into days.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -153,9 +148,9 @@ def divide(engine: Engine, table: Table) -> None:
 
     1. Add a constraint: rows later than `AHEAD_DAYS` days after the newest row are refused.
     2. PostgreSQL checks the stored rows, without blocking readers or writers.
-    3. In milliseconds, the table becomes a partition of a new table, which takes over its name.
+    3. In milliseconds, the table becomes a partition of a new table with its name.
 
-    If the process ends before the third step, the next deletion of old rows continues.
+    After an interruption, the next deletion of old rows continues.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -191,8 +186,7 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the earliest refused time of the table's constraint, and whether the stored rows were
-    checked; None without a constraint."""
+    """The earliest refused time of the constraint, and whether the stored rows were checked."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",
@@ -204,8 +198,7 @@ def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
 
 
 def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Add the constraint of `divide`, without checking the stored rows. Return False if PostgreSQL
-    has checked them already."""
+    """Return False if PostgreSQL has checked the stored rows already."""
     known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False

@@ -51,11 +51,10 @@ SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Pages in the write-ahead log before a checkpoint. With SQLite's defaults (1,000 pages and a cache
-of 2 MB), the same pages are read and written repeatedly (benchmarks/ingest.py)."""
+"""With SQLite's defaults (1,000 pages and a cache of 2 MB), the same pages are read and written
+repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Rows that one statement adds. Fewer are slower, because the driver takes Python's global lock for
-each statement."""
+"""Rows per statement. Fewer are slower: each statement takes Python's global lock."""
 
 
 def refusal(url: URL) -> str | None:
@@ -130,7 +129,7 @@ def _read_only(path: Path, timeout_s: float) -> SQLiteConnection:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    BEGIN is sent explicitly, because Python's driver would commit each change separately.
+    Without the explicit BEGIN, Python's driver would commit each change separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -193,8 +192,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 @lru_cache(maxsize=64)
 def _insert_statements(table: Table) -> tuple[str, str]:
-    """Return statements that add one row and `AT_ONCE` rows. Compiling takes longer than adding a
-    row."""
+    """Cached, because compiling takes longer than adding a row."""
     one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
     places = f"({', '.join('?' * len(table.columns))})"
     return one, one.replace(places, ", ".join([places] * AT_ONCE))

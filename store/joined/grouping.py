@@ -81,7 +81,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide the rows of a trace, which may contain several calls, into requests."""
+    """A trace may contain several calls."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -105,7 +105,6 @@ def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...
 
 
 def _separate_kinds(rows: Sequence[Row]) -> Iterable[list[Row]]:
-    """Separate rows with different models, adapters, tenants or numbers of prompt tokens."""
     parts = [list(rows)] if rows else []
     for name in ("model", "tenant", "prompt_tokens"):
         parts = [part for several in parts for part in _by_label(several, name)]
@@ -152,10 +151,8 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """Count the waiting hops that belong to the request of the next decode hop that answered.
-
-    They are the first successful prefill, and the failed attempts before and directly after it.
-    """
+    """How many waiting hops belong to the request of the next decode hop that answered: the first
+    successful prefill, and the failed attempts before and directly after it."""
     done = False
     for place, each in enumerate(waiting):
         answered = each.row["outcome"] in _ANSWERED

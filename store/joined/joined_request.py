@@ -31,7 +31,6 @@ HOP_COLUMNS: Final = (
     *("ttft_s", "first_content_s", "e2e_s", "prompt_tokens", "cached_tokens"),
     *("external_cached_tokens", "output_tokens", "cost_usd"),
 )
-"""The columns of a row that joining needs."""
 
 Row = Mapping[str, Any]
 """A stored request, with `HOP_COLUMNS`."""
@@ -109,7 +108,7 @@ class JoinedRequest:
 
     @property
     def last(self) -> Row:
-        """The row of the last hop: the decode engine that answered, if one did."""
+        """The last hop: the decode engine that answered, if one did."""
         return self.hops[-1].row
 
     @property

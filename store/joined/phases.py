@@ -89,7 +89,6 @@ def _precedence(segment: _Segment) -> tuple[int, int]:
 
 
 def _segments(hop: Placed) -> Iterator[_Segment]:
-    """Yield the phases that a hop's row reports."""
     row = hop.link.row
     if row["queue_s"] is None:
         return
@@ -119,7 +118,6 @@ def _loaded_s(row: Row) -> float:
 
 
 def _phase_between_hops(at_ns: int, segments: Sequence[_Segment]) -> str:
-    """The phase at a time when no engine had the request."""
     earlier = [each for each in segments if each.end_ns <= at_ns]
     later = [each for each in segments if each.start_ns > at_ns]
     if not later:

@@ -1,7 +1,7 @@
 """Find the engines that only do prefills. Their rows do not count as requests of users.
 
-vLLM's `kv_role` names them (producers). An engine with `kv_both` (NIXL) counts as one if other
-engines loaded the KV caches of its requests, and it generated at most one token per request.
+vLLM's `kv_role` names them (producers). An engine with `kv_both` (NIXL) is one if other engines
+loaded the KV caches of its requests, and it generated at most one token per request.
 """
 
 from collections.abc import Set
@@ -21,7 +21,6 @@ from store.schema import REQUESTS
 EVIDENCE_NS: Final = 900 * 10**9
 """Roles are derived from the preceding 15 minutes, the default length of an analysis."""
 MAX_LOADED: Final = 500
-"""Of rows with a loaded KV cache, the newest are read."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]
@@ -30,7 +29,7 @@ _Key = tuple[str, int | None]
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
     """Return the roles of the engines with a KV connector, computed once per minute.
 
-    None for an engine that does prefills and decodes, or without evidence.
+    None: prefills and decodes, or no evidence.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
 

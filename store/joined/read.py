@@ -1,7 +1,7 @@
 """Read joined requests from the store.
 
-Rows are joined only if an engine loaded tokens through a KV connector. Only the plugin reports such
-loads, and it also reports the connector. Without a reported connector, the result is empty.
+Without a reported KV connector, the result is empty: rows are joined only if an engine loaded
+tokens through one.
 """
 
 from collections import defaultdict
@@ -35,8 +35,8 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class JoinedAnswer:
-    """The joined requests that began in a window, in order. `truncated`: the maximum number of rows
-    was read, so requests may be missing."""
+    """The joined requests that began in a window, in order. `truncated`: `max_rows` was reached, so
+    requests may be missing."""
 
     requests: tuple[JoinedRequest, ...] = ()
     truncated: bool = False
@@ -100,7 +100,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
 
 
 def _window_of_all_hops(window: Window) -> Window:
-    """Extend a window, so that it contains all hops of each request in it."""
+    """Extend a window to contain all hops of each request in it."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )
@@ -109,7 +109,6 @@ def _window_of_all_hops(window: Window) -> Window:
 def _join_rows(
     engine: Engine, window: Window, table: Sequence[Row], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join rows to requests, with the reports of clients and routers."""
     rows = [row for row in table if row["source"] != Source.CLIENT.value]
     spans: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -144,10 +143,8 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return the reports of routers by response id without vLLM's prefix.
-
-    If a router passes no trace context, only this id connects its report with the engines' rows.
-    """
+    """Routers' reports by response id without vLLM's prefix. Without a trace context, only this id
+    connects them with the engines' rows."""
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)

@@ -17,7 +17,7 @@ ARGUMENT: Final = "kv_transfer.kv_role"
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""The role that each engine with a KV connector has reported; None for `kv_both`. The key's engine
+"""Each engine's reported role; None for `kv_both`. Absent without a KV connector. The key's engine
 number is None for rows without one."""
 
 
@@ -44,11 +44,7 @@ def transfers(row: Row, roles: Roles) -> bool:
 
 
 def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
-    """The role of each row of a group.
-
-    Args:
-        rows: with the same ids, in the order in which they ended.
-    """
+    """The role of each row of a group, in the order in which they ended."""
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1

@@ -1,9 +1,8 @@
-"""Replace the rows of prefill and decode engines by one row per user's request.
+"""Replace the rows of prefill and decode engines by one row per user's request, for objectives.
 
-The counts per objective use this module. The decode engine's row gets the start, E2E, TTFT and time
-to first content of the joined request, measured at the engines. Left out are earlier attempts, and
-the rows of successful prefills with at most one token. A failed prefill is kept, because the user
-received the error.
+The decode engine's row gets the start, E2E, TTFT and time to first content of the joined request,
+measured at the engines. Earlier attempts and successful prefills with at most one token are left
+out. A failed prefill is kept, because the user received the error.
 
 Reports of clients and routers are not used: they may arrive after the request was counted.
 """
@@ -34,8 +33,6 @@ _Span = tuple[str, str]
 
 
 class _Times(NamedTuple):
-    """The values of a joined request that replace columns of its decode row."""
-
     received_unix_ns: int
     e2e_s: float
     ttft_s: float | None
@@ -86,7 +83,6 @@ def _join_prefills(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines whose id in the column `name` is also in `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:
         return
@@ -103,7 +99,7 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Put the times of each joined request in its last hop's row. Leave out the other hops."""
+    """Leave out the other hops of each joined request."""
     spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
     joined = [users.get(each) for each in spans]
     is_joined = pa.array([each is not None for each in joined])

@@ -1,12 +1,11 @@
 """Create and upgrade the schema of a database.
 
 A new database gets the whole schema. In an older one, Alembic runs the missing revisions
-(`versions/`) in one transaction. Only a writer upgrades; a reader raises an error. Revisions have
-numbers, so that they can be compared without Alembic.
+(`versions/`) in one transaction. Only a writer upgrades; a reader raises an error.
 
-Telemetry and state (`store.state`) are separate schemas with separate revisions, because the state
-can be in another database. An older version can use a database to which newer versions have only
-added tables and columns (docs/decisions/099-collectors-are-upgraded-one-after-another.md).
+Telemetry and state (`store.state`) are separate schemas with separate revisions. An older version
+can use a database to which newer versions have only added tables and columns
+(docs/decisions/099-collectors-are-upgraded-one-after-another.md).
 """
 
 import time
@@ -49,13 +48,13 @@ class Schema(NamedTuple):
     folder: str
     """The revisions' folder in `FOLDER`."""
     revision: Table
-    """Alembic's version table. A database with a table of this name is a database of Tailspan."""
+    """Alembic's version table. It marks a database of Tailspan."""
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest revision. Raise it if this
-    version relies on data that older versions do not write, or if a revision does more than add
-    tables, indexes, nullable columns or columns with a default."""
+    """The oldest revision whose code can use a database of the newest. Raise it if this version
+    relies on data that older versions do not write, or if a revision does more than add tables,
+    indexes, nullable columns or columns with a default."""
 
     def head(self) -> str:
         """The newest revision."""
@@ -81,7 +80,7 @@ def head() -> str:
 
 
 def refuse_telemetry(engine: Engine, name: str) -> None:
-    """Check that a database contains no telemetry, before it is used as a separate state database.
+    """Check that a separate state database would contain no telemetry.
 
     Raises:
         StoreError: the database has the tables of telemetry.
@@ -102,7 +101,6 @@ def has(engine: Engine, schema: Schema) -> bool:
 
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
     """Check that a database has the newest revision of this version, or a newer compatible one.
-
     Never writes.
 
     Raises:
@@ -124,7 +122,7 @@ def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
     """Check that a database is empty, or that this version can use or upgrade it. Never writes.
 
     Raises:
-        StoreError: another program, or a version that cannot be upgraded, wrote the database.
+        StoreError: the check failed.
     """
     with engine.connect() as connection:
         _read(connection, name, schema)
@@ -198,7 +196,7 @@ class _Found(NamedTuple):
 
 
 def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
-    """Prevent versions that cannot use the new schema from connecting until the commit.
+    """Keep versions that cannot use the new schema from connecting until the commit.
 
     Raises:
         StoreError: such a version uses the database.
@@ -213,11 +211,7 @@ def _exclude_older(connection: Connection, name: str, found: _Found, schema: Sch
 
 
 def _read(connection: Connection, name: str, schema: Schema) -> _Found:
-    """Return the schema versions that a database records.
-
-    Raises:
-        StoreError: this version can neither use nor upgrade the database.
-    """
+    """Raise StoreError if this version can neither use nor upgrade the database."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return _Found(None, None)

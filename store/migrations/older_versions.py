@@ -1,11 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and the older versions in use now.
 
-A database stores the oldest revision whose code can still use it. Newer versions than this continue
-to work, so collectors can be upgraded one after another, and an upgrade can be undone. An upgrade
-that raises this revision must not run while an excluded version writes to the database.
-
-Therefore each collector announces its own revision on each of its connections (`Dialect.announce`).
-In PostgreSQL, this is a lock: a paused collector keeps it, a dead one loses it.
+A database stores the oldest revision whose code can still use it. An upgrade that raises this
+revision must not run while an excluded version writes. Therefore each collector announces its own
+revision on each of its connections (`Dialect.announce`). In PostgreSQL, this is a lock: a paused
+collector keeps it, a dead one loses it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ OLDEST: Final = Table(
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:
-    """The oldest revision whose code can use the database, or None if it is not stored."""
+    """The oldest revision whose code can use the database, if stored."""
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions
@@ -47,10 +45,7 @@ def announce(engine: Engine, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
-    """Prevent code of the revisions from `first` to before `oldest` from connecting until the
-    commit.
-
-    Returns: the older revisions whose code is connected now.
-    """
+    """Keep code of the revisions from `first` to before `oldest` from connecting until the commit.
+    Return those that are connected now."""
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

@@ -40,11 +40,8 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the bounds of each replica's clock offset, sorted by name.
 
-    They are the medians over requests that the server and the client reported. Replicas with fewer
-    than `MIN_REQUESTS` of them are left out, and requests with corrected timestamps are ignored.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+    The medians over requests that the server and the client reported, without corrected timestamps.
+    Replicas with fewer than `MIN_REQUESTS` are left out.
     """
     reports = Reports.read(engine, window)
     if reports.empty:

@@ -9,11 +9,7 @@ from telemetry.requests import Basis, Source
 
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
-    """Return their sorted names. One cause is vLLM's Rust front end, which loads no plugins.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
-    """
+    """Their sorted names. One cause is vLLM's Rust front end, which loads no plugins."""
     row = REQUESTS.c
     statement = (
         select(row.replica)

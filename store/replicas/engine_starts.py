@@ -12,8 +12,7 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A replica without a stored sample for this long is not real: a real engine takes a sample each
-second, and sends its samples every 5 s."""
+"""A replica without a sample for this long is not real: samples are sent every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
 """Kept starts of replicas without stored samples, which bills may need."""
@@ -84,14 +83,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `deletable` returns, and return their number.
-
-    Args:
-        keep_hours_ns: the retention of the data for bills; None for ever.
-
-    Raises:
-        StoreUnavailable: the database cannot be used.
-    """
+    """Delete the starts that `deletable` returns, and return their number."""
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
         keys = [StartKey(*row) for row in rows]

@@ -54,9 +54,6 @@ def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
 
     Requests in flight are summed over the front ends of a replica. A step counts if any of them
     reports it. Of several engines, the longest without a step counts.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
     """
     at = SAMPLES.c.at_unix_ns
     columns = (

@@ -1,8 +1,8 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
-One process of each engine sends the totals of its steps. If two send totals at the same time, two
-servers have the same `service.instance.id`. In containers, both may have the process id 1; their
-start times then differ.
+One process of each engine sends the totals of its steps. If two do so at the same time, two servers
+have the same `service.instance.id`. In containers, both may have the process id 1; their start
+times then differ.
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ class SenderNames(NamedTuple):
 def names(engine: Engine, window: Window) -> SenderNames:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    An overlap of up to GAP_S is allowed, for a new server that replaces an old one.
+    An overlap of up to GAP_S is allowed, for a server that replaces another.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
@@ -74,7 +74,6 @@ def names(engine: Engine, window: Window) -> SenderNames:
 
 
 def _at_once(processes: Sequence[SenderProcess]) -> list[SenderProcess]:
-    """The processes that ran at the same time on different servers."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MAX_PROCESSES], 2):

@@ -1,9 +1,8 @@
 """Select the best row of a request that several sources reported.
 
-Every row is stored; queries skip a row if a better source reported the same request. The plugin
-reports the most fields, native spans fewer, and a client only its own measurements. Rows belong to
-the same request if their request ids are equal, or, without a request id, their trace ids. Queries
-also skip a client's call that a cache answered.
+Every row is stored; queries skip a row if a better source (plugin, then native spans, then clients)
+reported the same request. Rows belong to the same request if their request ids are equal, or,
+without a request id, their trace ids. Queries also skip a client's call that a cache answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,8 +100,7 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Select the request ids of completions without the index of the prompt: `cmpl-x-0` becomes
-    `cmpl-x`."""
+    """Request ids of completions without the index of the prompt: `cmpl-x-0` becomes `cmpl-x`."""
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()

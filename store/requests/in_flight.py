@@ -83,11 +83,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    If a request's row arrives during the query, this result and the rows that the caller read may
-    both lack it. The next evaluation counts it.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+    A request whose row arrives during the query may be missing here and in the rows that the caller
+    read. The next evaluation counts it.
     """
     report = IN_FLIGHT.c
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]

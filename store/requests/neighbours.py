@@ -18,11 +18,10 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that were in an engine together with a given request, in order of
-    receipt.
+    """Return the requests that were in an engine together with a given request (included), in
+    order.
 
-    The given request is included. Requests that the reader may not see have masked names. Without a
-    known replica, only the request itself is returned.
+    Hidden requests have masked names. Without a known replica, only the request itself is returned.
 
     Args:
         row: with the columns `OF_REQUEST`.

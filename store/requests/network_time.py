@@ -37,8 +37,8 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     """Return the seconds that each request spent outside the server, in the order of the table.
 
     The difference of the TTFTs if both are measured and the response was streamed, else of the
-    E2Es. None if the HTTP edge was not measured, if there is not exactly one client report, or if
-    the client's duration is the shorter one.
+    E2Es. None if the HTTP edge was not measured, without exactly one client report, or if the
+    client's duration is the shorter one.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -71,10 +71,8 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime 
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
-    """Return the TTFT of each probe at the server, in the order of the table.
-
-    None if there is not exactly one server row, if the HTTP edge was not measured, or if the
-    server's TTFT is the longer one.
+    """Return the TTFT of each probe at the server, in the order of the table. None as in
+    `networks`.
 
     Args:
         probes: with `trace_id`, `request_id` and `first_event_s`.

@@ -63,7 +63,6 @@ def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> Bu
     """Build all marked buckets that have ended. See `build_some_marked`.
 
     Raises:
-        StoreUnavailable: the database does not respond.
         Exception: the first error of a bucket, raised after the other buckets were built.
     """
     done = build_some_marked(engine, now_unix_s, most, set())
@@ -77,15 +76,10 @@ def build_some_marked(
 ) -> BuildResult:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    A bucket that cannot be built does not stop the others.
-
     Args:
         engine: without any rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
-        failed: buckets to leave out. Buckets that fail now are added.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+        failed: buckets to leave out. Buckets that fail now are added, and the others still built.
     """
     begin(engine)
     built = remaining = 0

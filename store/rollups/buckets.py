@@ -1,8 +1,7 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
 A cell is the requests of one label set (one value for each label), or of a group of label sets in a
-time step. Buckets can be merged in any order. Except for rounding, the result equals one bucket
-built from all requests.
+time step. Buckets can be merged in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +78,7 @@ def merged(several: Sequence[RollupBucket]) -> RollupBucket:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The rows of the requests that have a value of a quantity, and the values or their bins."""
+    """Rows of the requests with a value, and the values or their bins."""
 
     rows: IntArray
     values: FloatArray | IntArray
@@ -262,7 +261,7 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
 def _merge_equal_bins(
     cells: IntArray, place: IntArray, bins: "IntArray | FloatArray", counts: IntArray
 ) -> Sketches:
-    """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
+    """Sort the bins. Cells without bins are left out.
 
     Args:
         cells: distinct and sorted.
@@ -280,7 +279,7 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct values of `at`, sorted, and the sum of the counts of each."""
+    """Distinct values, sorted, and the sum of the counts of each."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)

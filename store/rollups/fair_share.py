@@ -1,8 +1,7 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-For example, label values compete for the right to be stored by name, and tenants own them. In each
-round, every owner receives one place, for the best of its candidates without one. So an owner with
-many candidates cannot take the places of others.
+For example, tenants own label values that compete for being stored by name. In each round, every
+owner receives one place, for the best of its candidates without one.
 """
 
 from collections.abc import Sequence

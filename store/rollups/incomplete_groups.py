@@ -1,8 +1,8 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Rollups store a limited number of values of a label by name, and all others as `_other`. For
-example, requests with tenant `acme` and route `_other` may belong to any group with tenant `acme`,
-so all these groups may be incomplete. A group with `_other` itself never counts as incomplete.
+For example, requests with tenant `acme` and route `_other` may belong to any group with tenant
+`acme`, so all these groups may be incomplete. A group with `_other` itself never counts as
+incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ class UnnamedRequests:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteGroups:
-    """The requests of a query's result that rollups store with `_other` in a label.
+    """The requests with `_other` in a label.
 
     Attributes:
         other: number of requests in groups with `_other` in a label.
         requests: number of requests that may belong to the incomplete groups.
-        groups: the groups that may be incomplete.
+        groups: those that may be incomplete.
     """
 
     other: int = 0

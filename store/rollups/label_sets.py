@@ -1,10 +1,9 @@
-"""For each grouping (a list of labels in `GROUPINGS`), assign requests to a limited number of label
-sets.
+"""For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
-The number of values of each label is limited (`names.py`), and so is the number of label sets.
-Beyond this limit, some values become `_other`: the model in a grouping with a label of `NAMED`,
-such as the tenant, so that all requests of a named tenant keep its name; the labels of `_FOLDS` in
-the grouping with every label. Label sets are divided fairly between tenants (`fair_share.py`).
+Beyond the limit, some values become `_other`: the model in a grouping with a label of `NAMED`, such
+as the tenant, so that all requests of a named tenant keep its name; the labels of `_FOLDS` in the
+grouping with every label. Label sets are divided fairly between tenants (`fair_share.py`). The
+values of each label are limited too (`names.py`).
 """
 
 import json
@@ -115,12 +114,7 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Limit the label sets of the grouping that has every label.
-
-        Args:
-            rows: (sets, labels) codes.
-            numbers: (sets,) the number of requests of each label set.
-        """
+        """`rows` are codes (sets, labels), `numbers` each label set's requests (sets,)."""
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
             competes = _levels(coded, rows) == level
@@ -146,12 +140,8 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace models by `_other` if there are too many pairs of a model and a value of a label.
-
-        Args:
-            rows: (sets, labels) codes, which are changed.
-            numbers: (sets,) the number of requests of each label set.
-        """
+        """Replace models by `_other` if there are too many pairs with a value of the label. Changes
+        `rows`; arguments as in `_folded`."""
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
         if len(distinct_rows(rows[:, columns])[0]) + len(alive) <= limit:
@@ -194,7 +184,6 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """The number of steps in `_FOLDS` whose labels are all `_other`."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)
 

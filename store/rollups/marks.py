@@ -1,11 +1,10 @@
 """Mark the buckets (minutes and hours) whose rollups must be built.
 
-The writer marks the minutes of new rows in their transaction. Readers use the rows of a marked
-minute. Each transaction adds its own marks, and a build removes only the marks that existed before
-it read the rows. Requests and samples have separate marks: samples arrive all the time and would
-keep the minutes of requests marked.
+The writer marks the minutes of new rows in their transaction; readers then use the rows. A build
+removes only the marks that existed before it read the rows. Requests and samples have separate
+marks: samples arrive all the time and would keep the minutes of requests marked.
 
-The module also stores the time since which the source data of the buckets is complete.
+The module also stores since when the source data of the buckets is complete.
 """
 
 from collections import defaultdict

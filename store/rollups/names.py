@@ -1,9 +1,9 @@
 """Decide which values of a label are stored by name in rollups; all others become `_other`. Pure.
 
-Each label has a limited number of places. The values that occurred in the most hours of the last
-day get one, and lose it only to a value that occurred in more than twice as many hours. A burst of
-invented values occurs in only a few hours, so it takes no places (decision 075). Clients can invent
-routes and LoRA names, so their places are divided fairly between tenants.
+The values that occurred in the most hours of the last day get the limited places, and lose them
+only to values that occurred in more than twice as many hours. A burst of invented values occurs in
+too few hours (decision 075). Clients can invent routes and LoRA names, so their places are divided
+fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -118,8 +118,8 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If some value had no place before, the values that get one now may have been stored as
-        # `_other`, even earlier in this minute. Otherwise, none was in the last day.
+        # If some value had no place before, the new ones may have been stored as `_other`, even
+        # earlier in this minute. Otherwise, none was in the last day.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():
@@ -128,7 +128,6 @@ class LabelValues:
                 self.changed.add(value)
 
     def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
-        """The values to store by name, followed by the candidates, the best first."""
         values = list(self.known)
         names = list(self.known.values())
         owners: dict[str, int] = {}

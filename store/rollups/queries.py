@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-A minute without a rollup is read from its requests, so results are complete. A quantile is the
-duration of one of the requests, with an error of up to 1 % (telemetry/sketches.py).
+A minute without a rollup is read from its requests. A quantile is the duration of one of the
+requests, with an error of up to 1 % (telemetry/sketches.py).
 """
 
 from collections import defaultdict
@@ -48,8 +48,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""Buckets whose sketches are read at a time. A large fleet's tenants have 130 MB of sketches per
-day. Reading them at once takes twice the CPU time of 12 parts."""
+"""A large fleet's tenants have 130 MB of sketches per day. Reading them at once takes twice the CPU
+time of 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -82,9 +82,9 @@ class Rollups:
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
-    """The group of each label set, by the label set's number."""
+    """By number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
-    """The label sets of each grouping that was read."""
+    """By grouping and number."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
     """The requests with `_other` in a label, by the values of the query's labels."""
     _older: bool = False
@@ -117,8 +117,8 @@ class Rollups:
         if not self._unnamed:
             return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because its label set is beyond
-        # the limit. The limit never replaces the label that a grouping adds to `COMMON`, nor the
-        # model in the second grouping: for these two, only the stored names matter.
+        # the limit. The limit never replaces a grouping's own label, nor the model in the second
+        # grouping: for these, only the stored names matter.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -134,8 +134,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Whether visible requests may be in label sets that the reader may not see, because their
-        tenant or model is stored as `_other`."""
+        """Visible requests may be in hidden label sets, if their tenant or model is stored as
+        `_other`."""
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False
@@ -146,8 +146,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Count the visible requests that the grouping with all labels stores under the tenant
-        `_other`, which the reader may not see."""
+        """Visible requests that the grouping with all labels stores under the tenant `_other`,
+        which is hidden."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
@@ -256,7 +256,7 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield the grouping, the width and the time range of the buckets to read."""
+        """Yield grouping, width and time range of the buckets to read."""
         grouping = self._grouping()
         for width_s, time_ranges in self._made():
             for time_range in time_ranges:
@@ -286,7 +286,6 @@ class Rollups:
     def _note_unnamed(
         self, sums: RollupSums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
     ) -> None:
-        """Count the requests with `_other` in a label of the query."""
         positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
         if not positions:
             return
@@ -408,8 +407,7 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
-    """Yield what `read` returns for each part. A thread reads the next part while the caller uses
-    one."""
+    """A thread reads the next part while the caller uses one."""
     if not parts:
         return
     if len(parts) == 1:

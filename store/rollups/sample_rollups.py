@@ -23,10 +23,10 @@ from telemetry.counter_series import FloatArray, IntArray
 BY_MINUTES_S: Final = 2 * DAY_S
 """Longer windows are read from rollups per hour. Idle energy can be computed only per minute."""
 MAX_BY_MINUTES: Final = 1_000_000
-"""Engine minutes plus GPU minutes that are read per minute, at about 1 µs of CPU time each
-(benchmarks/fleet_questions.py). With more, rollups per hour are read."""
+"""Engine minutes plus GPU minutes, at about 1 µs of CPU time each (benchmarks/fleet_questions.py).
+With more, rollups per hour are read."""
 _EDGE_S: Final = MINUTE_S
-"""A window is extended by this time on both sides, to include the counters at its edges."""
+"""To include the counters at a window's edges."""
 
 
 class SampleRollups:
@@ -137,7 +137,7 @@ def read_counter_spans(
 
 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
-    """Estimate the engine minutes plus GPU minutes of a time range from its last minute."""
+    """From the last minute of the range."""
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:

@@ -51,17 +51,17 @@ FACTS: Final = ("number", "sum", "least", "greatest")
 COMMON: Final = ("model", "outcome", "streamed")
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
-"""The labels for which `GROUPINGS` has a separate grouping."""
+"""Each has a separate grouping."""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     LABELS,
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first has all; in some of its label sets, values are replaced by
-`_other`. The second serves the most frequent queries with few sketches per minute. Each other
-grouping adds one label to it, and has all requests of each named value of this label (decision
-098). Buckets of older versions have only the first two."""
+"""The first grouping has all labels; in some of its label sets, values are replaced by `_other`.
+The second serves the most frequent queries. Each other adds one label to it, and has all requests
+of each named value of this label (decision 098). Buckets of older versions have only the first
+two."""
 
 
 class _Base64(TypeDecorator[bytes]):
