@@ -266,6 +266,13 @@ def newest_request_unix_ns(engine: Engine) -> int | None:
     return _newest(engine, REQUESTS.c.received_unix_ns)
 
 
+def oldest_request_unix_ns(engine: Engine) -> int | None:
+    """When the earliest stored request was received, or None."""
+    with reading(engine) as connection:
+        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
+    return oldest
+
+
 def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
     with reading(engine) as connection:
         return connection.scalar(select(func.max(instant)))

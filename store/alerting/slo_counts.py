@@ -28,7 +28,7 @@ from sqlalchemy import (
 from store import dialects
 from store.alerting.slo_marks import STEP_S, Mark, remove_marks
 from store.connections import reading, writing
-from store.schema import REQUESTS, STATE_METADATA
+from store.schema import STATE_METADATA
 from store.state import state_of
 
 
@@ -299,10 +299,3 @@ def _counted_range(connection: Connection, definition: str, *, locked: bool) -> 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
-
-
-def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """When the earliest stored request was received, or None."""
-    with reading(engine) as connection:
-        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
-    return oldest

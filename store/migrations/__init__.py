@@ -162,7 +162,7 @@ def upgrade_schema(
         if found.serves(schema):
             return
         if found.oldest is not None and found.oldest < schema.oldest:
-            _exclude_older(connection, name, found, schema)
+            _exclude_older(connection, name, schema)
         if found.revision is None or dialect.ADDITIVE:
             # The revision table first: even without transactions, other processes then recognise
             # the database.
@@ -195,7 +195,7 @@ class _Found(NamedTuple):
         return (self.revision or "") >= schema.head() and (self.oldest or "") >= schema.oldest
 
 
-def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
+def _exclude_older(connection: Connection, name: str, schema: Schema) -> None:
     """Keep versions that cannot use the new schema from connecting until the commit.
 
     Raises:

@@ -57,13 +57,6 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=request_schema(COLUMNS))
 
 
-def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """When the earliest stored request was received, or None."""
-    with reading(engine) as connection:
-        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
-        return oldest
-
-
 def _spellings(words: str) -> Sequence[str]:
     """The ids that vLLM can derive from an X-Request-Id."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")

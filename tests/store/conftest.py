@@ -1,6 +1,7 @@
 """Fixtures: databases and rows for the tests of the store."""
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from sqlalchemy import Engine
 from rig.clickhouse import ClickHouses
 from rig.postgresql import PostgreSQL
 from store.database import open_database
+from store.dialects import sqlite as sqlite_dialect
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -19,15 +21,24 @@ from telemetry.requests import RequestTimeline
 START_NS = 1_763_634_000_000_000_000
 
 
+SYNCHRONOUS = sqlite_dialect.SYNCHRONOUS
+
+
+@pytest.fixture(autouse=True)
+def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power, and waiting for the disk takes most of the time of a commit."""
+    monkeypatch.setattr(sqlite_dialect, "SYNCHRONOUS", "OFF")
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/tailspan.db"
 
 
 @pytest.fixture
-def sqlite(url: str) -> Iterator[Engine]:
+def sqlite(url: str, empty_database: Path) -> Iterator[Engine]:
     """Return an empty SQLite database that does not wait for a lock."""
-    engine = open_database(url, busy_timeout_s=0.05)
+    engine = open_database(_with_schema(url, empty_database), busy_timeout_s=0.05)
     yield engine
     engine.dispose()
 
@@ -93,19 +104,33 @@ def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tup
 
 
 @pytest.fixture
-def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    engine = open_database(new_url())
+def engine(new_url: Callable[[], str], empty_database: Path) -> Iterator[Engine]:
+    """Return an empty database of each kind."""
+    engine = open_database(_with_schema(new_url(), empty_database))
     yield engine
     engine.dispose()
 
 
+def _with_schema(url: str, empty_database: Path) -> str:
+    """Copy the schema of a SQLite database, which is faster than to create it."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(empty_database, path)
+    return url
+
+
 @pytest.fixture(params=[*ALL, *SEPARATE])
-def with_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def with_state(
+    request: pytest.FixtureRequest, tmp_path: Path, empty_database: Path
+) -> Iterator[Engine]:
     """Return an empty database of each kind, with its state inside or in a separate database."""
     if "/" in request.param:
         engine = open_database(*_separate(request, tmp_path, request.param))
     else:
-        engine = open_database(_maker(request, tmp_path, request.param)())
+        engine = open_database(
+            _with_schema(_maker(request, tmp_path, request.param)(), empty_database)
+        )
     yield engine
     engine.dispose()
 

@@ -20,18 +20,10 @@ NOUNS = [
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_a_table_has_the_fields_of_its_row_type_in_order(table: Table, noun: type) -> None:
+def test_a_table_has_the_fields_of_its_row_type(table: Table, noun: type) -> None:
     assert [column.name for column in table.columns] == [f.name for f in fields(noun)]
-
-
-@pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_only_optional_fields_may_be_null(table: Table, noun: type) -> None:
     may_be_unknown = {name for name, hint in get_type_hints(noun).items() if "None" in str(hint)}
     assert {column.name for column in table.columns if column.nullable} == may_be_unknown
-
-
-@pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_sql_and_arrow_agree_on_the_type(table: Table, noun: type) -> None:
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     for column in table.columns:
         assert arrow_type(column.name, noun) == arrow[column.type.python_type], column.name

@@ -168,9 +168,8 @@ def test_a_copy_that_was_committed_is_not_repeated(
     engine.dispose()
 
 
-@pytest.mark.parametrize("create", [True, False])
 def test_databases_that_do_not_belong_together_are_refused(
-    files: tuple[str, str], tmp_path: Path, create: bool
+    files: tuple[str, str], tmp_path: Path
 ) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
     open_database(*files).dispose()
@@ -184,8 +183,9 @@ def test_databases_that_do_not_belong_together_are_refused(
         (files[0], files[0], "contains telemetry, so it cannot be a separate state database"),
         (files[1], None, r"is a state database \(--state-url\); set .* with --database"),
     ):
-        with pytest.raises(StoreError, match=problem):
-            open_database(url, state_url, create=create)
+        for create in (True, False):
+            with pytest.raises(StoreError, match=problem):
+                open_database(url, state_url, create=create)
 
 
 def test_a_lost_state_database_is_not_replaced_by_an_empty_one(
@@ -202,23 +202,20 @@ def test_a_lost_state_database_is_not_replaced_by_an_empty_one(
     open_database(*files).dispose()
 
 
-@pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize(
-    ("state_url", "problem"),
-    [
+def test_an_unsuitable_url_is_refused(url: str) -> None:
+    open_database(url).dispose()
+    for state_url, problem in (
         ("nonsense", "--state-url 'nonsense' is not a database URL; allowed: sqlite:///PATH or"),
         ("clickhousedb://u@h/d", "--state-url .* clickhousedb is not supported; allowed: sqlite"),
         ("mysql://u:hidden@h/d", "--state-url .* mysql is not supported; allowed: sqlite"),
         ("sqlite:///:memory:", "--state-url .* the database must be a file"),
         ("postgresql://u:hid@den@h/d", "the state database URL contains more than one @"),
         ("postgresql://u:hidden@h/d?password=hidden", "unknown option 'password'"),
-    ],
-)
-def test_an_unsuitable_url_is_refused(url: str, state_url: str, problem: str, create: bool) -> None:
-    open_database(url).dispose()
-    with pytest.raises(StoreError, match=problem) as refused:
-        open_database(url, state_url, create=create)
-    assert "hidden" not in str(refused.value)
+    ):
+        for create in (True, False):
+            with pytest.raises(StoreError, match=problem) as refused:
+                open_database(url, state_url, create=create)
+            assert "hidden" not in str(refused.value)
 
 
 def test_a_missing_state_database_is_not_created_by_a_reader(files: tuple[str, str]) -> None:
@@ -227,18 +224,18 @@ def test_a_missing_state_database_is_not_created_by_a_reader(files: tuple[str, s
         open_database(*files, create=False)
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_a_newer_state_database_is_refused(
-    files: tuple[str, str], tmp_path: Path, create: bool
-) -> None:
+def test_a_newer_state_database_is_refused(files: tuple[str, str], tmp_path: Path) -> None:
     open_database(*files).dispose()
     connection = sqlite3.connect(tmp_path / "state.db")
     with connection:
         connection.execute("UPDATE tailspan_state_revision SET version_num = '9999'")
         connection.execute("UPDATE tailspan_oldest_version SET oldest = '9999'")
     connection.close()
-    with pytest.raises(StoreError, match=r"newer Tailspan \(state schema 9999; this version has 0"):
-        open_database(*files, create=create)
+    for create in (True, False):
+        with pytest.raises(
+            StoreError, match=r"newer Tailspan \(state schema 9999; this version has"
+        ):
+            open_database(*files, create=create)
 
 
 def test_a_writer_needs_the_state_database_at_its_start(url: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from store.database import open_database
-from store.requests.lookup import MAX_ID_CHARS, MAX_MATCHES, find_requests, oldest_request_unix_ns
+from store.requests.lookup import MAX_ID_CHARS, MAX_MATCHES, find_requests
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
@@ -108,9 +108,3 @@ def test_the_row_of_the_better_source_is_found(engine: Engine, request_row: Row)
 def test_unknown_words_find_no_request(engine: Engine, request_row: Row, words: str) -> None:
     fill(engine, [request_row(1)])
     assert find_requests(engine, words).num_rows == 0
-
-
-def test_the_oldest_request(engine: Engine, request_row: Row) -> None:
-    assert oldest_request_unix_ns(engine) is None
-    fill(engine, [request_row(3), request_row(2)])
-    assert oldest_request_unix_ns(engine) == START_NS + 2 * 10**9
