@@ -1,7 +1,8 @@
 """Tests of rows that are sent again, after which another collector corrects them differently."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
 from sqlalchemy import Engine, func, select
 
 from store.clock_corrections import CORRECTIONS
@@ -37,23 +38,21 @@ def stored(engine: Engine) -> list[tuple[float, float | None]]:
     ]
 
 
-def test_rows_that_collectors_correct_differently_are_stored_once(
-    engine: Engine, request_row: Callable[..., RequestTimeline]
-) -> None:
-    for ahead_s in (5.25, 5.5, None, 4.75):
-        with Writer(engine) as writer:
-            writer.submit(corrected(request_row, ahead_s), []).result(30)
+@pytest.mark.parametrize(
+    ("ahead_s", "at_s"),
     # The requests' timestamps differ in the last nanoseconds.
-    assert stored(engine) == [(-6, 5.25)] * NUMBER
-
-
-def test_a_row_that_was_stored_without_a_correction_is_not_corrected_later(
-    engine: Engine, request_row: Callable[..., RequestTimeline]
+    [((5.25, 5.5, None, 4.75), -6), ((None, 5.5, 5.25), 0)],
+)
+def test_the_first_correction_of_a_row_is_kept(
+    engine: Engine,
+    write: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    ahead_s: Sequence[float | None],
+    at_s: int,
 ) -> None:
-    for ahead_s in (None, 5.5, 5.25):
-        with Writer(engine) as writer:
-            writer.submit(corrected(request_row, ahead_s), []).result(30)
-    assert stored(engine) == [(0, None)] * NUMBER
+    for each in ahead_s:
+        write(*corrected(request_row, each))
+    assert stored(engine) == [(at_s, ahead_s[0])] * NUMBER
 
 
 def test_rows_that_arrive_at_two_collectors_at_once_are_stored_once(

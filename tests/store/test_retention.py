@@ -39,6 +39,10 @@ def pauses() -> tuple[list[None], Callable[[], None]]:
     return taken, lambda: taken.append(None)
 
 
+def by_minute(request_row: Requests, number: int) -> list[RequestTimeline]:
+    return [request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(number)]
+
+
 @BY_SQL
 def test_only_rows_beyond_the_retention_are_deleted(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples, gpu_row: Gpus
@@ -64,20 +68,10 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
         *(request_row(i, received_unix_ns=same) for i in range(10, 20)),
     )
     taken, pause = pauses()
+    assert delete_older(engine, S, START_NS, pause=pause) == len(taken) == 0
     gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
     assert len(taken) == 3  # batches of 12, 4 and 4 rows: rows of one instant are never separated
-
-
-@BY_SQL
-def test_without_old_rows_nothing_is_deleted(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    taken, pause = pauses()
-    assert delete_older(engine, S, START_NS, pause=pause) == 0
-    write(request_row(1))
-    assert delete_older(engine, S, START_NS, pause=pause) == 0
-    assert taken == []
 
 
 @BY_SQL
@@ -142,7 +136,7 @@ def test_a_missing_rollup_delays_the_deletion_of_later_requests_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     write(
-        *(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)),
+        *by_minute(request_row, 5),
         *(sample_row(i) for i in range(3)),
     )
     with pytest.raises(ValueError, match="a defect"):
@@ -163,7 +157,7 @@ def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_
     broken: None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)))
+    write(*by_minute(request_row, 5))
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
     assert request_table(engine, EVER).num_rows == 0
@@ -181,7 +175,7 @@ def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
     """There are 842 minutes to build. Each deletion builds some of them, and deletes their rows."""
     monkeypatch.setattr(retention, "ROLL_UP_S", 0.0)
     monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 10)
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(45)))
+    write(*by_minute(request_row, 45))
     left = []
     for _ in range(5):
         delete_older(engine, 24_500 * S, (FAR_S + 17_500) * S, pause=pauses()[1])
@@ -196,7 +190,7 @@ def test_rollups_that_cannot_be_built_do_not_delay_the_others(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three of the oldest minutes fail, and each attempt builds at most two minutes."""
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(12)))
+    write(*by_minute(request_row, 12))
     whole, tried = RequestRollups.build, Counter[int]()
     first_s = START_NS // S // 60 * 60
 

@@ -70,11 +70,10 @@ def test_old_starts_and_those_of_a_simulation_are_deleted(
         assert found == [cold_start(100)]
 
 
-def test_a_start_that_failed_is_no_cold_start(engine: Engine) -> None:
+def test_a_start_that_failed_is_no_cold_start(engine: Engine, keep: Callable[..., None]) -> None:
     """A server that was never ready explains no slow request."""
     starts = [cold_start(0), cold_start(1, reached="weights", failure="exit")]
-    with Writer(engine) as writer:
-        writer.submit([], [], cold_starts=starts).result(10)
+    keep(*starts)
     between = engine, START_NS, START_NS + 3_600 * S
     assert cold_starts_between(*between) == starts[:1]
     assert all_starts_between(*between) == starts

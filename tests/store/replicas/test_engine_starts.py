@@ -69,17 +69,16 @@ def test_fingerprints_are_found_by_prefix(engine: Engine, keep: Callable[..., No
     assert starts_of(engine, "%") == starts_of(engine, "c_") == []
 
 
-def test_simulated_starts_are_deleted(engine: Engine, keep: Callable[..., None]) -> None:
-    keep(a_start(), a_start(replica="sim-0", simulated=True))
-    assert delete_simulation(engine) == 1
-    assert in_force(engine) == [a_start()]
-
-
-def test_simulated_gpus_are_forgotten_with_the_rest(
-    engine: Engine, write: Callable[..., None], gpu_row: Callable[..., GpuSample]
+def test_simulated_starts_and_gpus_are_deleted(
+    engine: Engine,
+    keep: Callable[..., None],
+    write: Callable[..., None],
+    gpu_row: Callable[..., GpuSample],
 ) -> None:
+    keep(a_start(), a_start(replica="sim-0", simulated=True))
     write(gpu_row(1), gpu_row(2, simulated=True))
-    assert delete_simulation(engine) == 1
+    assert delete_simulation(engine) == 2
+    assert in_force(engine) == [a_start()]
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 

@@ -249,14 +249,19 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
     assert {each.replica for each in found.engines.counts} == {"real"}
 
 
-def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A month has too many minutes to read one by one."""
+def test_long_windows_and_many_engines_use_hours(
+    engine: Engine, write: Write, sample_row: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A month, or a day of a large fleet, has too many minutes to read one by one."""
     write(*engine_samples(sample_row, "a", 4))
     build_marked(engine, LATER_S)
     (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
     (week,) = read_counter_spans(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
     assert np.unique(day.bucket_unix_s).size > 20
     assert np.unique(week.bucket_unix_s).size == 3
+    monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 30)
+    many = read_billing_data(engine, EVER).engines.bucket_unix_s
+    assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()
 
 
 AMOUNT = st.one_of(st.none(), st.floats(0, 1e9))
@@ -302,7 +307,7 @@ def growth(some: CounterSpans) -> dict[int, float]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(PART, min_size=1, max_size=30))
 def test_joining_loses_no_growth(rows: list[tuple[int, float, float, float | None, float]]) -> None:
     parts = parts_of(rows)
@@ -320,21 +325,3 @@ def test_joining_loses_no_growth(rows: list[tuple[int, float, float, float | Non
         ):
             near += ordered.first_unix_ns[place] - ordered.last_unix_ns[place - 1]
     assert lasting == (parts.last_unix_ns - parts.first_unix_ns).sum() + near
-
-
-def test_a_long_window_of_many_engines_is_read_by_the_hour(
-    engine: Engine,
-    write: Write,
-    sample_row: Samples,
-    gpu_row: Gpus,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    write(*fleet(sample_row, gpu_row))
-    begin(engine)
-    build_marked(engine, LATER_S)
-    assert set(
-        np.diff(np.unique(read_billing_data(engine, EVER).engines.bucket_unix_s)).tolist()
-    ) & {60}
-    monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 30)
-    many = read_billing_data(engine, EVER).engines.bucket_unix_s
-    assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()

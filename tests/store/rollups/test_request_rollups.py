@@ -116,7 +116,7 @@ def same_as_rows(engine: Engine, window: Window = EVER) -> None:
 
 def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Requests) -> None:
     begin(engine)
-    write(*fleet(request_row, 400, hours=1.3))
+    write(*fleet(request_row, 200, hours=1.3))
     same_as_rows(engine)
     assert build_marked(engine, LATER_S).remaining == 0
     assert pending(engine, MINUTE_S, 0, LATER_S) == pending(engine, HOUR_S, 0, LATER_S) == []
@@ -140,7 +140,7 @@ def test_a_busy_minute_is_rolled_up_in_parts(
 
     monkeypatch.setattr(request_rollups, "AT_ONCE", 20)
     monkeypatch.setattr(request_rollups, "buckets_of", noted)
-    write(*fleet(request_row, 600, hours=0.1))
+    write(*fleet(request_row, 300, hours=0.1))
     assert build_marked(engine, LATER_S).remaining == 0
     assert 0 < largest < 60
     same_as_rows(engine)
@@ -156,7 +156,7 @@ def test_the_sketches_of_a_long_range_are_read_in_parts(
         return load_sketches(connection, width_s, start, end, *about)
 
     begin(engine)
-    write(*fleet(request_row, 400, hours=1.3))
+    write(*fleet(request_row, 200, hours=1.3))
     assert build_marked(engine, LATER_S).remaining == 0
     monkeypatch.setattr(queries, "SKETCHES_AT_ONCE", 7)
     monkeypatch.setattr(queries, "load_sketches", noted)
@@ -288,7 +288,7 @@ def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
 
 
 def test_filters_equal_those_of_rows(engine: Engine, write: Write, request_row: Requests) -> None:
-    write(*fleet(request_row, 300, hours=0.2))
+    write(*fleet(request_row, 150, hours=0.2))
     begin(engine)
     for _ in range(2):
         for equals in ({"tenant": "x"}, {"tenant": None, "model": "a"}, {"streamed": "false"}):
@@ -323,7 +323,7 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.lists(
@@ -331,7 +331,7 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
                 st.sampled_from(["a", "b", None]), st.sampled_from(["x", None]), DURATION, DURATION
             ),
             min_size=1,
-            max_size=20,
+            max_size=10,
         ),
         min_size=1,
         max_size=4,
