@@ -18,6 +18,7 @@ from cli.questions.reader import Reader
 from cli.questions.refusal import QuestionRefused
 from store.access.access import Access
 from tests.access.fleet import Fleet, store
+from tests.access.questions import documented
 from tests.access.scanning import leaks
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
@@ -25,57 +26,6 @@ BEGIN: Final = "<!-- roles: written by python -m tests.access.table -->\n"
 END: Final = "<!-- end of roles -->"
 COLUMNS: Final = {"mine": "one tenant", "model": "one model", "operator": "no costs"}
 ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
-
-
-def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return the questions and their parameters, by description."""
-    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
-    flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
-    minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}
-    return {
-        "`stats` by tenant and model": ("stats", {"by": "tenant,model", **last}),
-        "`stats` of another tenant": ("stats", {"where": "tenant=hiddenco", **last}),
-        "`stats` of another model": ("stats", {"where": "model=secret-model", **last}),
-        "`requests`": ("requests", {"sort": "-ttft_s", "limit": "20", **last}),
-        "`requests` of another tenant": (
-            "requests",
-            {"where": "tenant=hiddenco", "limit": "5", **last},
-        ),
-        "`explain`": ("explain", {"fast": "true", **flood}),
-        "`explain` for another tenant": (
-            "explain",
-            {"fast": "true", "where": "tenant=hiddenco", **flood},
-        ),
-        "`explain` an incident of the tenant's SLO": (
-            "explain",
-            {"incident": "mine-only", "fast": "true"},
-        ),
-        "`explain` an incident of another tenant's SLO": (
-            "explain",
-            {"incident": "hiddenco-only", "fast": "true"},
-        ),
-        "`explain` an incident of an SLO for all requests": (
-            "explain",
-            {"incident": "chat", "fast": "true"},
-        ),
-        "`explain` one of the tenant's requests": ("explain", {"request": fleet.key_of("mineco")}),
-        "`explain` another tenant's request": ("explain", {"request": fleet.key_of("hiddenco")}),
-        "`explain` a request to another model": (
-            "explain",
-            {"request": fleet.key_of("mineco", "secret-model")},
-        ),
-        "`slo`": ("slo", {}),
-        "`cost`": ("cost", {"by": "tenant", **last}),
-        "`caches`": ("caches", {"by": "tenant", **last}),
-        "`compare` two tenants": (
-            "compare",
-            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **minute},
-        ),
-        "`what-if`": ("what-if", {"rate": "1.1x", **flood}),
-        "`budget`": ("budget", {"preset": "chat", **last}),
-        "`outside`": ("outside", last),
-        "`starts`": ("starts", {"last": "2h"}),
-    }
 
 
 def rows(fleet: Fleet) -> Iterator[str]:
@@ -89,7 +39,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
     roles = load_roles(fleet.roles)
     yield f"| tried over the API or MCP | {' | '.join(COLUMNS.values())} |"
     yield f"|---|{'---|' * len(COLUMNS)}"
-    for label, (name, given) in tried(fleet).items():
+    for label, (name, given) in documented(fleet).items():
         cells = []
         for role in COLUMNS:
             text, cell = answer_and_cell(name, given, Access.of([roles.by_name[role].grant]))

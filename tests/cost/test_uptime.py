@@ -208,8 +208,8 @@ def test_engines_that_are_up_together_are_added() -> None:
 
 
 def test_many_restarts_of_a_sender_take_linear_time() -> None:
-    """4,000 process ids have 8,000 starts."""
-    number = 8_000
+    """2,000 process ids have 4,000 starts."""
+    number = 4_000
     points: list[tuple[CounterKey, list[tuple[float, float | None]]]] = [
         (
             CounterKey("r", 0, place // 2, place),
@@ -219,7 +219,7 @@ def test_many_restarts_of_a_sender_take_linear_time() -> None:
     ]
     begun = time.monotonic()
     found = uptime_of(stretches(*points), 0, HOUR_S * NS)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 30
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
     assert found.up_s == pytest.approx(3_008)

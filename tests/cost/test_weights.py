@@ -23,11 +23,10 @@ def in_share(group: BillGroup) -> float:
     return group.in_usd / (group.in_usd + group.out_usd)
 
 
-@pytest.mark.parametrize("engines", [1, 8])
-def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_month(engines: int) -> None:
+def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_week() -> None:
     """The prices per input and output token are equal to within 1e-9."""
-    whole = {f"pod-{n}": (0, 30 * 24 * HOUR_S) for n in range(engines)}
-    found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 30 * 24)]
+    whole = {f"pod-{n}": (0, 7 * 24 * HOUR_S) for n in range(3)}
+    found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 7 * 24)]
     for each in found[1:]:
         assert each.usd_per_1k_in == pytest.approx(found[0].usd_per_1k_in, rel=1e-9)
         assert each.usd_per_1k_out == pytest.approx(found[0].usd_per_1k_out, rel=1e-9)
