@@ -1,11 +1,12 @@
 """Questions about all data of the fleet, and about data that some roles may not see."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tests.access.fleet import MODEL, Fleet
 
 
-def documented(fleet: Fleet) -> Mapping[str, tuple[str, dict[str, str]]]:
+def documented(fleet: Fleet) -> Mapping[str, tuple[str, dict[str, Any]]]:
     """Return the questions of the table in docs/access.md, by description."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
@@ -56,7 +57,7 @@ def documented(fleet: Fleet) -> Mapping[str, tuple[str, dict[str, str]]]:
     }
 
 
-def others(fleet: Fleet) -> list[tuple[str, dict[str, str]]]:
+def others(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
     """Return questions that are not in the table."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
@@ -79,5 +80,5 @@ def others(fleet: Fleet) -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-def asked(fleet: Fleet) -> list[tuple[str, dict[str, str]]]:
+def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
     return [*documented(fleet).values(), *others(fleet)]

@@ -14,11 +14,22 @@ from rig.postgresql import PostgreSQL
 from store.database import open_database
 from store.dialects import sqlite as sqlite_dialect
 from store.writer import Writer
+from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 START_NS = 1_763_634_000_000_000_000
+SUBMITTED = (
+    *(RequestTimeline, EngineSample, EngineStart, GpuSample, InFlightRequest, Probe),
+    *(ApplicationOperation, CacheLookup, ColdStart),
+)
+"""The types of rows, in the order of the arguments of `Writer.submit`."""
 
 
 SYNCHRONOUS = sqlite_dialect.SYNCHRONOUS
@@ -169,13 +180,16 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
-        with Writer(engine) as writer:
-            writer.submit(
-                [row for row in rows if isinstance(row, RequestTimeline)],
-                [row for row in rows if isinstance(row, EngineSample)],
-                (),
-                [row for row in rows if isinstance(row, GpuSample)],
-            ).result(10)
+    """Return a function that commits rows of any types."""
+
+    def commit(*rows: Any) -> None:
+        put(engine, *rows)
 
     return commit
+
+
+def put(engine: Engine, *rows: Any) -> None:
+    """Commit rows of any types in one transaction."""
+    arguments: Any = [[row for row in rows if isinstance(row, kind)] for kind in SUBMITTED]
+    with Writer(engine) as writer:
+        writer.submit(*arguments).result(30)

@@ -9,9 +9,9 @@ from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, request_table
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
-from store.writer import Writer
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
 from telemetry.requests import Basis, RequestTimeline, Source
+from tests.store.conftest import put
 
 Row = Callable[..., RequestTimeline]
 START_NS = 1_763_634_000_000_000_000
@@ -53,9 +53,8 @@ def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
         inside(found[4], parent_span_id=None),
         inside(server[0]),
     ]
-    with Writer(engine) as writer:
-        writer.submit([*found, *server], [], lookups=hits).result(10)
-        writer.submit([], [], lookups=hits).result(10)  # sent again
+    put(engine, *found, *server, *hits)
+    put(engine, *hits)  # sent again
     return found
 
 

@@ -12,6 +12,7 @@ from store.schema import OPERATIONS
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 SECOND_NS = 10**9
 SENT_NS = 1_763_634_000 * SECOND_NS
@@ -92,8 +93,7 @@ def test_the_operation_of_a_request_gets_the_same_correction(
             process="application",
             clock_ahead_s=ahead_s,
         )
-        with Writer(engine) as writer:
-            writer.submit([request], [], operations=[operation]).result(30)
+        put(engine, request, operation)
     with engine.connect() as connection:
         found = connection.execute(select(OPERATIONS.c.at_unix_ns, OPERATIONS.c.clock_ahead_s))
         assert found.all() == [(SENT_NS - 5_250_000_000, 5.25)]
@@ -104,8 +104,7 @@ def test_corrections_are_deleted_with_the_rows(
 ) -> None:
     if engine.dialect.name == "clickhousedb":
         return  # ClickHouse deletes old rows itself
-    with Writer(engine) as writer:
-        writer.submit(corrected(request_row, 5.5), []).result(30)
+    put(engine, *corrected(request_row, 5.5))
     delete_older(engine, 60 * SECOND_NS, SENT_NS + 120 * SECOND_NS)
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(CORRECTIONS)) == 0

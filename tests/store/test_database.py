@@ -14,7 +14,7 @@ from store.errors import DatabaseMissing, StoreError, StoreUnavailable
 from store.queries import Window, newest_unix_ns, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
-from tests.store.conftest import SYNCHRONOUS
+from tests.store.conftest import SYNCHRONOUS, put
 
 
 def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
@@ -100,8 +100,7 @@ def test_a_database_in_a_read_only_folder_can_be_read(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(engine, *(request_row(number) for number in range(3)))
     engine.dispose()
     assert read_only_folder(READ.format(url=url)) == "3 requests\n3 by ADBC\n"
     assert [each.name for each in tmp_path.iterdir()] == ["tailspan.db"]
@@ -139,8 +138,7 @@ def test_a_damaged_database_is_an_error_and_unchanged(
 ) -> None:
     path = tmp_path / "tailspan.db"
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(i) for i in range(2000)], []).result(10)
+    put(engine, *(request_row(i) for i in range(2000)))
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     engine.dispose()

@@ -35,8 +35,8 @@ from store.predictions import Prediction, predictions, store_prediction
 from store.queries import newest_unix_ns
 from store.schema import METADATA, STATE_METADATA
 from store.state import separate_state, state_of
-from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 INCIDENT = IncidentRow("chat", "page", 100, 40, 160, None, 130, "20", None)
 MESSAGE = Notification("chat", "page", 100, FIRING, "hook", "{}", 100, next_unix_s=100)
@@ -74,8 +74,7 @@ def test_each_database_has_only_its_own_tables(
 ) -> None:
     engine = open_database(*files)
     fill(engine)
-    with Writer(engine) as writer:
-        writer.submit([request_row(1)], []).result(10)
+    put(engine, request_row(1))
     tables = set(inspect(engine).get_table_names())
     assert tables == {*METADATA.tables, "tailspan_revision", OLDEST.name}
     tables = set(inspect(state_of(engine)).get_table_names())
@@ -248,8 +247,7 @@ def test_a_reader_shows_telemetry_while_the_state_database_does_not_respond(
     url: str, request_row: Callable[..., RequestTimeline]
 ) -> None:
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(1)], []).result(10)
+    put(engine, request_row(1))
     engine.dispose()
     reader = open_database(url, NOWHERE, create=False)
     assert newest_unix_ns(reader) is not None
@@ -264,8 +262,7 @@ def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
     """If a crash separates the two writes, the steps are counted again."""
     engine = open_database(*files)
     store_counts(engine, "digest", [], CountedRange(0, 60))
-    with Writer(engine) as writer:
-        writer.submit([request_row(received_unix_ns=30 * 10**9, e2e_s=1.0)], []).result(10)
+    put(engine, request_row(received_unix_ns=30 * 10**9, e2e_s=1.0))
     marks = read_marks(engine, 10)
 
     def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:

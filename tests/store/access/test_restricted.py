@@ -46,6 +46,7 @@ from store.requests.lookup import find_requests
 from store.schema import REQUESTS
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from tests.store.conftest import put
 
 WINDOW = Window(0, 10**18)
 ACME = Access.of([Grant(frozenset({"acme"}), None, costs=False)])
@@ -85,8 +86,7 @@ ROWS = [
 
 @pytest.fixture
 def engine(engine: Engine) -> Engine:
-    with Writer(engine) as writer:
-        writer.submit(ROWS, [], []).result(30)
+    put(engine, *ROWS)
     return engine
 
 

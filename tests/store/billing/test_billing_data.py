@@ -21,16 +21,12 @@ from store.writer import Writer
 from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
 H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
-
-
-def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:
-    with Writer(engine) as writer:
-        writer.submit(rows, samples or []).result(10)
 
 
 def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
@@ -46,7 +42,7 @@ def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
 @pytest.mark.parametrize("rolled", [True, False])
 def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled: bool) -> None:
     """The request runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
-    keep(
+    put(
         engine,
         request_row(
             received_unix_ns=(HOUR_S + 3_580) * NS,
@@ -69,7 +65,7 @@ def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled
 
 
 def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requests) -> None:
-    keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
+    put(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     build_marked(engine, HOUR_S + 10_000)
     delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
     assert (
@@ -95,8 +91,7 @@ def fleets_bill(engine: Engine, cause: str) -> Bill:
     """Return the bill of a minute of two replicas under a fault, up to the last sample."""
     fault = SimulatedFault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
-    with Writer(engine) as writer:
-        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    put(engine, *case.requests, *case.samples, *case.starts, *case.gpus)
     last = max(sample.at_unix_ns for sample in case.samples)
     found = bill(read_billing_data(engine, Window(0, last + 1), ["tenant"]), load_prices())
     for line in [*found.lines, *([found.total] if found.total else [])]:
@@ -190,7 +185,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     sqlite: Engine, request_row: Requests, sample_row: Callable[..., EngineSample]
 ) -> None:
     requests, samples = three_days(request_row, sample_row)
-    keep(sqlite, *requests, samples=samples)
+    put(sqlite, *requests, *samples)
     end_s = HOUR_S + 72 * 3_600
 
     def billed(from_s: int, to_s: int) -> Sequence[BillGroup]:
@@ -241,8 +236,7 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
 def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
     """A step at a minute's end is busy time of both minutes, so the bill reads one more minute."""
     case = run(FleetConfig(duration_s=180.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
-    with Writer(sqlite) as writer:
-        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    put(sqlite, *case.requests, *case.samples, *case.starts, *case.gpus)
 
     def idle_usd(from_s: int, to_s: int) -> list[float]:
         window = Window((HOUR_S + from_s) * NS, (HOUR_S + to_s) * NS)

@@ -17,6 +17,7 @@ from store.errors import NotQuick, StoreUnavailable
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S
@@ -89,15 +90,13 @@ def test_without_the_fast_reader_the_result_is_the_same(
     assert slow_because(sqlite) is None
     monkeypatch.setattr(adbc_client, "find_spec", lambda _name: None)
     monkeypatch.setattr(request_columns_module, "FEW_ROWS", 2)
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(sqlite, *(request_row(number) for number in range(3)))
     assert same(sqlite).num_rows == 3
     assert slow_because(sqlite) == "adbc-driver-sqlite is not installed"
 
 
 def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, quick: None) -> None:
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(sqlite, *(request_row(number) for number in range(3)))
     for _ in range(2):
         assert request_columns(sqlite, EVER).num_rows == 3
         process = sqlite.get_execution_options()["tailspan_column_reader"]._process
@@ -110,8 +109,7 @@ def test_one_process_answers_several_queries_at_the_same_time(
 ) -> None:
     """A query that takes seconds does not delay the others. If the process ends, each query is
     asked again."""
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(sqlite, *(request_row(number) for number in range(3)))
     reader: ColumnReader = sqlite.get_execution_options()["tailspan_column_reader"]
     schema = pa.schema([("n", pa.int64())])
     counting = "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1"

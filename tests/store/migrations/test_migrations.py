@@ -22,8 +22,8 @@ from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.migrations.drift import drift
 from store.queries import Window, request_table
 from store.state import state_of
-from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 EVER = Window(0, 2**63 - 1)
 
@@ -45,8 +45,7 @@ def upgrade():
 def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
     path = tmp_path / "tailspan.db"
     engine = open_database(f"sqlite:///{path}")
-    with Writer(engine) as writer:
-        writer.submit([request_row(1, tenant="acme"), request_row(2, tenant=None)], []).result(10)
+    put(engine, request_row(1, tenant="acme"), request_row(2, tenant=None))
     engine.dispose()
     return path
 
@@ -201,8 +200,7 @@ def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
 ) -> None:
     url = new_sql_url()
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(1)], []).result(10)
+    put(engine, request_row(1))
     more = newer('op.execute("INSERT INTO nowhere VALUES (1)")') / "versions" / "9999_more.py"
     with pytest.raises(StoreError, match=r"it is unchanged: .*nowhere"):
         open_database(url)
@@ -268,8 +266,7 @@ def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
     """ClickHouse has no transactions, so revisions only add columns, and can run twice."""
     url = clickhouses.new()
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(1)], []).result(10)
+    put(engine, request_row(1))
     with engine.connect() as connection:
         connection.exec_driver_sql("ALTER TABLE requests DROP COLUMN cost_usd")
         connection.exec_driver_sql("ALTER TABLE requests MODIFY COLUMN tenant REMOVE CODEC")

@@ -5,8 +5,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from store.requests.lookup import MAX_ID_CHARS, MAX_MATCHES, find_requests
-from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from tests.store.conftest import put
 
 START_NS = 1_763_634_000_000_000_000
 Row = Callable[..., RequestTimeline]
@@ -60,8 +60,7 @@ def test_old_requests_are_found(
 
 def test_a_trace_is_searched_only_in_the_index(sqlite: Engine, request_row: Row) -> None:
     """Reading a million rows takes seconds, but reading a million keys takes 0.1 s."""
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(1, trace_id="ab" * 16)], []).result()
+    put(sqlite, request_row(1, trace_id="ab" * 16))
     asked: list[tuple[str, Any]] = []
 
     @event.listens_for(sqlite, "before_cursor_execute")

@@ -7,8 +7,8 @@ from store.queries import Window
 from store.requests.operations import MAX_IN_SQL, operations_of
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
+from tests.store.conftest import put
 
 AT_NS = 1_763_634_000_000_000_000
 WINDOW = Window(AT_NS, AT_NS + 10**9)
@@ -20,11 +20,6 @@ ROW = ApplicationOperation(
     length_s=0.25,
     process="c" * 16,
 )
-
-
-def put(engine: Engine, *rows: ApplicationOperation) -> None:
-    with Writer(engine) as writer:
-        writer.submit([], [], operations=rows).result(10)
 
 
 def test_operations_are_stored_once_and_found_by_trace(engine: Engine) -> None:

@@ -26,9 +26,9 @@ from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.storage import StoredSketches, load_sketches
 from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
 from telemetry.quantiles import quantile
 from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 1_000_000_000
 START_S = 1_763_632_800
@@ -206,16 +206,14 @@ def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     """The slower writer has read fewer rows of the minute."""
     once = [True]
 
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(1, received_unix_ns=START_S * S)], []).result(10)
+    put(sqlite, request_row(1, received_unix_ns=START_S * S))
     begin(sqlite)
     other = open_database(sqlite.url.render_as_string())
 
     def read_slowly(engine: Engine, *about: Any) -> pa.Table:
         found = request_columns(engine, *about)
         if once and once.pop():
-            with Writer(other) as writer:
-                writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
+            put(other, request_row(2, received_unix_ns=START_S * S))
             build_marked(other, LATER_S)
         return found
 
