@@ -1,10 +1,9 @@
-"""Compute the bill: the cost of every second of every engine, divided into five parts.
+"""Compute the bill: the cost of every second of every engine, divided into five parts. Pure.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-R is an engine's price per second, `wall` its seconds up. The README defines the parts. Prices are
-current, not those at the time of a request. For hours without engine data, the bill contains only
-`requests` and `wasted`. Pure.
+R is an engine's price per second, `wall` its seconds up; the README defines the parts. Prices are
+current. Hours without engine data have only `requests` and `wasted`.
 """
 
 from collections import defaultdict

@@ -1,24 +1,18 @@
-"""Estimate the highest request rate at which the objectives are met.
+"""Estimate the highest request rate at which the objectives are met. Pure.
 
-The input is the number of requests and of good requests in many time ranges. The highest rate of a
-good range is too high: its rate may be high by chance, or an overloaded range may be good by
-chance. The estimate removes both effects:
+The highest rate among the ranges that met the objectives is too high: its rate may be high by
+chance, or an overloaded range good by chance. Therefore:
 
-1. Divide each range's requests into two halves at random. The halves' sizes are independent if
-   requests arrive independently at a fixed load. Sort the ranges by the rate of one half, and
-   measure with the other half. Source: Neufeld et al., "Data thinning for convolution-closed
-   distributions", JMLR 25 (2024).
-2. Combine neighbouring ranges into bands. Fit a function to the bands' shares of good requests that
-   never increases with the rate. Source: Ayer et al., "An empirical distribution function for
-   sampling with incomplete information", Annals of Mathematical Statistics 26 (1955): pooling of
-   adjacent violators.
-3. A band is sustainable if its fitted share is at least one standard error above the target. The
-   standard error comes from the differences between ranges.
-4. The estimate is the rate of the fastest sustainable band. If this is the fastest band of all, the
-   mean rate of all ranges is sustainable too, with less noise; the estimate is then the larger of
-   the two.
-
-Pure.
+1. Divide each range's requests into two halves at random, which are independent for independent
+   arrivals. Sort the ranges by the rate of one half, and measure with the other half. Source:
+   Neufeld et al., "Data thinning for convolution-closed distributions", JMLR 25 (2024).
+2. Combine neighbouring ranges into bands, and fit shares of good requests that never increase with
+   the rate. Source: Ayer et al., "An empirical distribution function for sampling with incomplete
+   information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
+3. A band is sustainable if its fitted share is at least one standard error, computed from the
+   ranges' differences, above the target.
+4. The estimate is the rate of the fastest sustainable band. If this is the fastest of all, the mean
+   rate of all ranges is sustainable too, with less noise; the larger of the two is used.
 """
 
 from collections.abc import Sequence

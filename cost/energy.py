@@ -1,17 +1,16 @@
-"""Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs.
+"""Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
-Energy is read from counters at the ends of minutes. Measurements over less than a minute are
-unreliable, because power sensors do not measure continuously (arXiv 2312.02741). For each replica,
-this line is fitted to the minutes, or to the hours of a long range:
+Measurements over less than a minute are unreliable, because power sensors do not measure
+continuously (arXiv 2312.02741). For each replica, this line is fitted to the minutes, or to the
+hours of a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-E is the energy in joules, T the seconds, and `busy` the busy seconds. Idle energy is a·(T − busy);
-the rest is busy energy, divided among requests in proportion to their cost. Unbilled busy energy is
-not assigned to requests.
+E is the energy in joules, T the seconds, and `busy` the busy seconds. Idle energy is a·(T − busy).
+The rest is divided among requests in proportion to their cost, except for unbilled time.
 
-Without a fit (too few buckets, or similar busy shares), idle GPUs are assumed to draw as much as
-busy ones, so the idle energy is too high. Pure.
+Without a fit (too few buckets, or similar busy shares), idle energy is too high: idle GPUs are
+assumed to draw as much as busy ones.
 """
 
 from collections import Counter, defaultdict

@@ -123,8 +123,8 @@ def _split(
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
     """Return each group's input cost, output cost, and cost by replica.
 
-    Each replica and hour is divided separately. Tokens belong to the hour in which the request was
-    received. An hour with a cost but no tokens is divided by the prefill share of its step time.
+    Each replica and hour is divided separately. Tokens belong to the hour of the request's receipt.
+    An hour without tokens is divided by the prefill share of its step time.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

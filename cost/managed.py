@@ -1,10 +1,9 @@
-"""Compute the cost of the same tokens at a managed API, and the break-even of self-hosting.
+"""Compute the cost of the same tokens at a managed API, and the break-even of self-hosting. Pure.
 
     break-even = fixed monthly cost / mean price of a request at the managed API
 
-The fixed cost includes idle engines. The break-even is valid only up to the rate at which the
-objectives are met (`cost.capacity`). Prices come from the package genai-prices; nothing is
-downloaded. Pure.
+The fixed cost includes idle engines. Prices come from the package genai-prices; nothing is
+downloaded.
 """
 
 from collections.abc import Sequence
@@ -131,7 +130,7 @@ def break_even(
 
     Args:
         usd_per_hour: of all engines, busy or idle.
-        compared: one for every model that the engines serve.
+        compared: all models that the engines serve.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

@@ -3,12 +3,12 @@
 An engine is up between two samples that are at most GAP_S apart, and its totals grow evenly. A
 longer gap is neither billed nor idle: the machine may not have been rented.
 
-Two processes that report step totals under one engine name at the same time are two servers; both
-are billed. A process without step totals is an API server of the engine.
+Two processes that report step totals under one name at the same time are two servers. A process
+without step totals is an API server.
 
 A step's time is reported at its end, so busy time may exceed the time between two samples. The
-surplus is moved to earlier segments. A surplus that does not fit contradicts the samples, for
-example after a reset. It is added to `contradicted_s`, so busy time never exceeds uptime.
+surplus is moved to earlier segments. What does not fit there contradicts the samples, for example
+after a reset, and is added to `contradicted_s`.
 """
 
 from collections import defaultdict
@@ -163,11 +163,11 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
 
 
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time beyond a segment's length to earlier segments.
+    """Move busy time beyond a segment's length (the surplus) to earlier segments.
 
-    Return the segments, and the busy seconds of each that fit nowhere: (n,). The surplus moves from
-    segment to previous segment, as waiting time does in a queue (Lindley 1952), but not across a
-    gap. At most GAP_S of a segment's own surplus moves, because steps rarely take longer.
+    Return the segments, and the busy seconds of each that fit nowhere: (n,). As in a queue (Lindley
+    1952), the surplus moves from segment to previous segment, but not across a gap, and at most
+    GAP_S of a segment's own: steps rarely take longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]

@@ -5,10 +5,9 @@ With a step model, the weights are the seconds of the steps by type of work:
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
 
-Greek letters are the step model's coefficients. P is the number of prompt tokens computed, Q their
-attention work, L the steps with prefill, C the context tokens that decodes read, S the steps, N the
-decoding sequences summed over the steps, and r the requests. The sequences of a step share its
-fixed time γ; each request counts as one sequence in prefill.
+Greek letters are the step model's coefficients. P: prompt tokens computed. Q: their attention work.
+L: steps with prefill. C: context tokens that decodes read. S: steps. N: decoding sequences, summed
+over the steps. r: requests, each of which shares the fixed time γ as one sequence in prefill.
 
 Weights depend only on their own hour, so an hour is divided in the same way in every window. Pure.
 """

@@ -1,9 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
 The collector subtracts the measured lead of a sender's clock from its rows' timestamps, which are
-part of the rows' keys. With a different lead, another collector would store a repeated row again.
-Therefore each row's first correction is stored with it and reused. A row is stored twice only if
-two collectors receive it within milliseconds, and only one corrects it.
+part of their keys. With another lead, a repeated row would be stored again. Therefore each row's
+first correction is stored with it and reused. Rows are stored twice only if two collectors receive
+them within milliseconds, and only one corrects them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

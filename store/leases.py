@@ -1,16 +1,15 @@
 """Use leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry. The holder renews it every `BEAT_S`. After
-`EXPIRES_S`, another collector takes it with a higher token. All times are from the database's
-clock.
+A lease is a row with its holder, a token and an expiry, by the database's clock. The holder renews
+it every `BEAT_S`. After `EXPIRES_S`, another collector takes it with a higher token.
 
 A paused process can continue after another has taken its lease. Therefore, every transaction inside
-`acting` ends with a check (`connections.FENCE`), which locks the lease's row until the commit. A
+`acting` ends with a check (`connections.FENCE`), which locks the lease's row until the commit: a
 collector without the lease commits nothing, and a new holder sees everything that the previous one
 committed.
 
-With a separate state database (`store.state`), the check is a second transaction, in that database.
-ClickHouse has no transactions, so the lease is also checked before each write
+With a separate state database (`store.state`), the check is a second transaction there. ClickHouse
+has no transactions, so the lease is also checked before each write
 (docs/decisions/095-the-state-has-its-own-database.md).
 
 In SQLite, the one writing process always holds every lease. If ClickHouse stores the state too,

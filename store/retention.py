@@ -1,12 +1,12 @@
 """Delete old rows.
 
-Small batches with pauses in between, so that a writer waits for at most one batch. ClickHouse
-deletes old rows itself; PostgreSQL drops partitions of whole days. Rollups are built first. If that
-fails, rows are kept for a limited time, and then deleted with a warning. Counts per objective and
-incidents are never deleted.
+Small batches with pauses in between, so that a writer waits for at most one. ClickHouse deletes old
+rows itself; PostgreSQL drops partitions of whole days. Rollups are built first; if that fails, rows
+are kept for a limited time, and then deleted with a warning. Counts per objective and incidents are
+never deleted.
 
 Deletion uses the corroborated time (`telemetry.corroborated_time`), because the system clock can
-jump. It continues from the stored time of the last deletion.
+jump.
 """
 
 import logging

@@ -1,13 +1,11 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-With different corrections of the start of an engine's counters, a bill would count the counters
-several times. Therefore, the database has one record for each sender, by which all collectors
-correct its samples:
+With different corrections, a bill would count an engine's counters several times. The database has
+one record for each sender, by which all collectors correct its samples:
 
-- The first collector that corrects a sample stores its correction as the record.
+- The first correction of a sample becomes the record.
 - A collector uses the record if its own measurement is within `CHANGED_NS` of it, even if that is
-  too small to begin a correction.
-- A correction that differs from the record by more than `CHANGED_NS` becomes the record.
+  too small to begin a correction. A correction further away becomes the record.
 - A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms it. The record becomes
   0 when a measurement does not confirm it and the last confirmation by any collector is older than
   `SUPPORTED_NS`.

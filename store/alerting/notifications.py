@@ -1,10 +1,8 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
 One row for each incident, transition and channel, so none is sent twice. A row contains no address
-and no credentials. One thread at a time writes a row: the one that adds it, then its channel's.
-
-A row is claimed before it is sent (`store.alerting.notification_claims`). A collector that takes
-over the lease during an attempt sends again with the same deduplication key.
+and no credentials. One thread at a time writes a row: the one that adds it, then its channel's,
+which claims it before sending (`store.alerting.notification_claims`).
 """
 
 from collections.abc import Collection, Sequence

@@ -151,10 +151,10 @@ def store_counts(
     """Replace the counts of a time range.
 
     Args:
-        counts: per bucket. Empty buckets may be left out.
+        counts: per bucket; empty buckets may be left out.
         counted_range: the range whose counts are then complete.
-        since: the range that was stored when this process began to count. With None, changes by
-            other processes are not detected.
+        since: the range that was stored when this process began to count. None does not detect
+            changes by other processes.
         groups: keys of the counted groups.
 
     Returns: False, with nothing stored, if another process has changed the stored range.

@@ -1,8 +1,8 @@
 """Sum the billed requests of a time range, by label and hour.
 
-Rollups are read: a second for a day with ten million requests. They assign a request to the hour of
-its receipt, but a bill needs the hours of the work. Therefore rows are read for the few requests
-that span an hour's end, and divided in proportion to time.
+Rollups are read: a second for a day with ten million requests. They count a request in the hour of
+its receipt. For the few requests that span an hour's end, rows are read and divided in proportion
+to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

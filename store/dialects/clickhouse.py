@@ -1,8 +1,8 @@
-"""ClickHouse through clickhouse-connect.
+"""ClickHouse through clickhouse-connect; in tests, inside their own process (chdb).
 
-Tests run it inside their own process (chdb). Without unique keys, a repeated row is stored twice
-until parts are merged (ReplacingMergeTree); the setting `final` removes duplicates from results.
-Without transactions, a failed write may store some rows, and all can be written again.
+Without unique keys, a repeated row is stored twice until parts are merged (ReplacingMergeTree); the
+setting `final` removes duplicates from results. Without transactions, a failed write may store some
+rows, and all can be written again.
 """
 
 import logging

@@ -1,10 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time column that queries filter by, then by its key. Of rows that are equal
-in both, `row_version` selects the last written, or the first if `info` has `KEEP_FIRST`.
-
-In a cluster, `requests_local` stores one server's rows, replicated within its shard, and `requests`
-is distributed over the shards.
+A table is sorted by the time column that queries filter by, then by its key. Of equal rows,
+`row_version` selects the last written, or the first if `info` has `KEEP_FIRST`. In a cluster,
+`requests_local` stores one server's rows, replicated within its shard, and `requests` is
+distributed over the shards.
 """
 
 from typing import Final

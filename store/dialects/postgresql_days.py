@@ -2,11 +2,10 @@
 
 Dropping a partition takes milliseconds; deleting a day's rows takes minutes, and leaves dead rows
 for vacuum. `requests` has the partition `requests_earlier`, and one such as `requests_20261124` for
-each later day, which the writer adds with its first row. There is no default partition: PostgreSQL
-would search it each time a day is added.
+each later day, which the writer adds with its first row. A default partition would be searched each
+time a day is added.
 
-A table without partitions, from an older version, is divided while collectors write (`divide`), and
-becomes `requests_earlier`.
+A table without partitions, from an older version, is divided while collectors write (`divide`).
 """
 
 import logging

@@ -1,10 +1,9 @@
-"""Find the rows that belong to the same request of a user.
+"""Find the rows that belong to the same request of a user. Pure, O(n log n).
 
-Rows belong together if they have the same trace id, or, without a trace context, the same request
-id. Model, adapter, tenant and number of prompt tokens must be equal too, because a client could
-choose the id of another tenant's request. A missing value matches if all other rows agree.
-
-A chain is the rows (hops) of one request. Each row is in one chain. Takes O(n log n) time. Pure.
+They have the same trace id, or, without a trace context, the same request id. Model, adapter,
+tenant and number of prompt tokens must be equal too, because a client could choose the id of
+another tenant's request. A missing value matches if all other rows agree. A chain is the rows
+(hops) of one request.
 """
 
 import re

@@ -88,11 +88,10 @@ class JoinedRequest:
     Attributes:
         started_unix_ns: by the clock of the client, the router, or the engine that answered
             (`basis`).
-        phases: seconds; None for a phase that the request did not have.
+        phases: seconds; None if absent. They sum to `e2e_s`.
         ttft_s: the user's TTFT; None if no decode engine answered.
         ttft_phases: seconds of each phase until the first byte. They sum to `ttft_s`.
         first_content_s: the user's time to first content; None if not reported.
-        e2e_s: the sum of the phases.
         joined_by: None for a single hop.
     """
 

@@ -162,14 +162,13 @@ def _router_reports(
 ) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
-    A report is about this request if it contains the middle of the last hop: a trace may have
-    several calls. A single report that overlaps no row of the trace has a wrong clock, and is used
-    too.
+    A report is about this request if it contains the middle of the last hop, because a trace may
+    have several calls. A single report that overlaps no row has a wrong clock, and is used too.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: ignore routers with a wrong clock. Needed for reports that were found by the
-            response's id, because clients can choose this id.
+        clocks_agree: ignore wrong clocks. Needed for reports that were found by the response's id,
+            because clients can choose it.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -1,10 +1,9 @@
 """Replace the rows of prefill and decode engines by one row per user's request, for objectives.
 
-The decode engine's row gets the start, E2E, TTFT and time to first content of the joined request,
-measured at the engines. Earlier attempts and successful prefills with at most one token are left
-out. A failed prefill is kept, because the user received the error.
-
-Reports of clients and routers are not used: they may arrive after the request was counted.
+The decode engine's row gets the times of the joined request, measured at the engines: reports of
+clients and routers may arrive after the request was counted. Earlier attempts and successful
+prefills with at most one token are left out. A failed prefill is kept, because the user received
+the error.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and the older versions in use now.
 
-A database stores the oldest revision whose code can still use it. An upgrade that raises this
-revision must not run while an excluded version writes. Therefore each collector announces its own
-revision on each of its connections (`Dialect.announce`). In PostgreSQL, this is a lock: a paused
-collector keeps it, a dead one loses it.
+A database stores the oldest revision whose code can still use it. An upgrade that raises it must
+not run while an excluded version writes. Therefore each collector announces its revision on each of
+its connections (`Dialect.announce`), in PostgreSQL by a lock: a paused collector keeps it, a dead
+one loses it.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""Select the best row of a request that several sources reported.
+"""Select the best row of a request that several sources reported: plugin, native spans, clients.
 
-Every row is stored; queries skip a row if a better source (plugin, then native spans, then clients)
-reported the same request. Rows belong to the same request if their request ids are equal, or,
-without a request id, their trace ids. Queries also skip a client's call that a cache answered.
+Every row is stored. Rows belong to the same request if their request ids are equal, or, without a
+request id, their trace ids. Queries also skip a client's call that a cache answered.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Each change marks the time steps to count again, in the same transaction
 (`store.alerting.slo_marks`). A report that arrives after the row is ignored, and retention deletes
-it. If a server ends without sending its rows, its requests are counted from their last reports.
+it. Requests of a server that ended without sending rows are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

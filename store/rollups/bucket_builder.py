@@ -1,10 +1,9 @@
 """Build the rollups of marked buckets: minutes from rows, and hours from minutes.
 
 A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole
-and replaces the stored one, so a repeated row counts once, and a late row causes a new build.
-
-If two processes build the same bucket, the second finds its marks removed and discards its result.
-In ClickHouse, without transactions, it marks the bucket again.
+and replaces the stored one, so a repeated row counts once. If two processes build the same bucket,
+the second finds its marks removed and discards its result, or, in ClickHouse without transactions,
+marks the bucket again.
 """
 
 from dataclasses import dataclass

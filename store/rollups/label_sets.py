@@ -1,9 +1,8 @@
 """For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
-Beyond the limit, some values become `_other`: the model in a grouping with a label of `NAMED`, such
-as the tenant, so that all requests of a named tenant keep its name; the labels of `_FOLDS` in the
-grouping with every label. Label sets are divided fairly between tenants (`fair_share.py`). The
-values of each label are limited too (`names.py`).
+Beyond the limit, some values become `_other`: in a grouping with a label of `NAMED`, such as the
+tenant, the model, so that all requests of a named tenant keep its name; in the grouping with every
+label, the labels of `_FOLDS`. Label sets are divided fairly between tenants (`fair_share.py`).
 """
 
 import json

@@ -1,9 +1,9 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-The row of a bucket (a minute or an hour) stores the first and the last value of each counter, as
-parallel arrays with one element for each span: a time range of an engine or GPU without
-interruption. Element i belongs to element i of the JSON list in `things`, the key and the text of
-the engine or GPU. Arrays are packed as in `tables.py`. An array without any value is NULL.
+The row of a bucket stores the first and the last value of each counter, as parallel arrays with one
+element for each span: a time range of an engine or GPU without interruption. Element i belongs to
+element i of the JSON list in `things`, the key and the text of the engine or GPU. Arrays are packed
+as in `tables.py`; NULL without any value.
 """
 
 from typing import Final, NamedTuple

@@ -1,17 +1,14 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
 A bucket contains the requests that were received in a minute or an hour. One row stores all its
-label sets, as parallel arrays; one row per label set and bin would be fifty times slower (decision
-022). Arrays are little-endian, without a header.
+label sets, as parallel little-endian arrays without a header; one row per label set and bin would
+be fifty times slower (decision 022).
 
-- `rollups`: for each bucket and grouping, the label sets, their numbers of requests, and the FACTS
-  of each quantity
+- `rollups`: for each bucket and grouping, the label sets, their numbers of requests, and FACTS
 - `rollup_bins`: the sketches of each latency (telemetry/sketches.py), with the smallest integer
   type that fits the counts
-- `rollup_labels`: the label sets
-- `rollup_names`: the label values that are stored by name
-- `rollup_marks`: the buckets to build
-- `rollup_state`: the time since which the source data is complete
+- `rollup_labels`, `rollup_names`: the label sets, and the label values that are stored by name
+- `rollup_marks`, `rollup_state`: the buckets to build, and since when the source data is complete
 """
 
 import base64
