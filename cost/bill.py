@@ -43,7 +43,6 @@ class Bill:
     groups: Sequence[BillGroup]
     costs: RequestCosts
     rates: Mapping[str, Sequence[EnginePrice]]
-    """Each engine's latest price, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, TokenWeights]
     uptime: Uptime

@@ -122,7 +122,7 @@ def line_of(
             return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # Only rounding can make the difference negative: `uptime` limits busy time to the uptime.
+        # only rounding can make the difference negative
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:

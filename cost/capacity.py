@@ -40,9 +40,7 @@ class ObjectiveCounts:
 
     target: float
     good: IntArray
-    """(n,)"""
     every: IntArray
-    """(n,) requests that the objective counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def sustainable_rate(
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return each range's band: (n,). Ranges are in order of decreasing rate."""
+    """(n,) band of each range. Ranges are in order of decreasing rate."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -110,7 +108,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective: (bands,), in order of decreasing rate."""
+    """(bands,), in order of decreasing rate."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -128,10 +126,8 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Combine neighbouring bands, so that the share of good requests increases from block to block.
-
-    Return each band's block: (bands,). Bands are in order of decreasing rate.
-    """
+    """Combine neighbouring bands, in order of decreasing rate, so that the share of good requests
+    increases."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])

@@ -51,9 +51,8 @@ class Energy:
     seen_s: float
     """GPU-seconds with readings."""
     co2_g: float | None
-    """Includes the data centre's overhead; None if the emissions are unknown."""
+    """With the data centre's overhead; None if unknown."""
     fitted: bool
-    """Whether the idle power comes from the fit."""
 
     @property
     def kwh(self) -> float:
@@ -167,8 +166,7 @@ class _Drawn(NamedTuple):
 
 
 def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """Return the energy of each replica's GPUs by minute or hour. An interval between two readings
-    belongs to the bucket in which it begins."""
+    """An interval between two readings belongs to the bucket in which it begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -196,8 +194,7 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
 def _busy_shares(
     billing_data: BillingData, uptime: Uptime
 ) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """Return, by replica, the bucket starts in unix seconds and the mean busy share of its
-    engines."""
+    """By replica: bucket starts in unix seconds, and mean busy share of its engines."""
     totals = billing_data.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
     seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
@@ -225,8 +222,8 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum each array over the positions with the same `of` and `at`. Return the distinct pairs,
-    sorted, and their sums."""
+    """Sum each array by pair of `of` and `at`. Return the distinct pairs, sorted, and their
+    sums."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -247,7 +244,6 @@ def _sums(
 
 
 def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
-    """Yield each distinct value of a sorted array with its slice."""
     found, first = np.unique(of, return_index=True)
     ends = np.append(first, of.size)[1:]
     for each, start, end in zip(found.tolist(), first.tolist(), ends.tolist(), strict=True):
@@ -255,7 +251,7 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time; 0 if unknown. `at` and the known times are sorted."""
+    """0 if unknown. `at` and the known times are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -264,11 +260,7 @@ def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> Float
 
 
 def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[float | None, bool]:
-    """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
-
-    Args:
-        seconds: GPU-seconds in each minute or hour.
-    """
+    """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted."""
     if joules.size < MIN_BUCKETS:
         return None, False
     if busy.max() - busy.min() < MIN_SPREAD:

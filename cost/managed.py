@@ -37,7 +37,6 @@ class ManagedCost:
     at: ManagedModel
     usd: float
     cached_discounted: bool
-    """Whether the API charges less for cached tokens."""
 
     @property
     def usd_per_request(self) -> float:

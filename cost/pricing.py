@@ -17,8 +17,8 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Bounds memory, because senders choose the engines' names. Above the limit, the engine that was
-added first is removed."""
+"""Senders choose the engines' names. Above the limit, the engine that was added first is
+removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -37,7 +37,6 @@ class Pricing:
         self._lock = threading.Lock()
         self._starts: dict[Engine, EngineStart] = {}
         self._gpus: dict[str, dict[str, str]] = {}
-        """GPU names by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
 
@@ -130,7 +129,6 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Seconds that the step model predicts for a request."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

@@ -21,7 +21,6 @@ class RequestCosts:
     hours: ReplicaHours
     weighed: WeighedTokens
     priced: BoolArray
-    """Whether the replica has a price in this hour."""
     by_tokens: BoolArray
     """Whether the cost is divided by weighted tokens, for lack of a ledger."""
     usd: FloatArray

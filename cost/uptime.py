@@ -25,8 +25,7 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
-"""`servers_at` checks at most this number of process ids of an engine for concurrent processes,
-because the check is slow."""
+"""Process ids of an engine that `servers_at` checks for concurrency, which is slow."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -57,13 +56,9 @@ class Uptime:
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
-    """By replica."""
     gaps_s: float
-    """Total length of the gaps longer than GAP_S."""
     up_s: float = 0.0
-    """Seconds in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
-    """The first and the last instant at which an engine was up."""
     contradicted_s: float = 0.0
 
 
@@ -127,8 +122,6 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Time ranges between two samples of one process, and the increase of each total in WORK."""
-
     start_ns: IntArray
     end_ns: IntArray
     grown: dict[str, FloatArray]
@@ -196,13 +189,11 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
 
 
 def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
-    """Whether each segment ends within the window: (n,)."""
     return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
-    """Pieces of time ranges, cut at whole hours: range index, start of the hour in unix seconds,
-    share of the range, and length."""
+    """Pieces of time ranges, cut at whole hours."""
 
     which: IntArray
     hour: IntArray
@@ -211,7 +202,6 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Clip time ranges to the window, and cut them at whole hours."""
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
     momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
@@ -266,7 +256,6 @@ class SampleSender(NamedTuple):
 
 
 def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Union of time ranges, in order."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -292,7 +281,6 @@ def servers_at(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
 
 
 def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
-    """Number of senders up at each instant: (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
         for edges in (
@@ -345,8 +333,7 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
 def _covered(
     several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the seconds of a window that the ranges cover, and the first and the last covered
-    instant."""
+    """The covered seconds of a window, and the first and the last covered instant."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     start_ns, end_ns = np.maximum(start_ns, from_unix_ns), np.minimum(end_ns, to_unix_ns)
@@ -364,7 +351,6 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Keep each hour's latest coefficients of the step model."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -35,7 +35,7 @@ EARLIER_NS: Final = 60 * 10**9
 """A client's call begins up to this long before its lookup in the cache."""
 
 Call = tuple[str, str]
-"""Trace id and span id of a client's call."""
+"""Trace id and span id."""
 
 
 def lookup_count(engine: Engine, window: Window) -> int:

@@ -118,8 +118,7 @@ class ColumnPositions:
 def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
-    """Yield these columns of each stored row with a key in `sent`. The first three columns are the
-    key."""
+    """The first three columns are the key."""
     wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):

@@ -28,7 +28,6 @@ class Fence(Protocol):
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
-"""The check that `writing` runs in each transaction."""
 
 
 @contextmanager

@@ -27,7 +27,6 @@ DEFAULT_URL = "sqlite:///var/tailspan.db"
 """Relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
-"""Maximum time to wait for another process to finish a write."""
 _URL: Final = "tailspan_url"
 
 

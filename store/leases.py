@@ -218,8 +218,6 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class _TermFence:
-    """Checks that a term has not ended (`connections.Fence`)."""
-
     state: Engine
     check: Callable[[Connection, LeaseTerm], None]
     term: LeaseTerm

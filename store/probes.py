@@ -23,7 +23,6 @@ MAX_ROWS: Final = 200_000
 LONGEST_S: Final = 7 * 86_400
 """The collector refuses longer probes, so that no sum overflows."""
 _PARTS: Final = 96
-"""Parts of a window, each of which is sampled."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})

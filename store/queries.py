@@ -321,7 +321,6 @@ def _request_column(name: str) -> ColumnElement[Any]:
 
 
 def _part(name: str) -> ColumnElement[float | None]:
-    """`telemetry.requests.part_s` as an SQL expression."""
     in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
     return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 

@@ -54,7 +54,6 @@ OVERDUE_SHARE: Final = 7
 """Without its rollup, data is kept longer by a seventh of its retention: a day for rows by
 default."""
 ROLL_UP_S: Final = 60.0
-"""The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
 
 BATCH_ROWS: Final = 2_000
@@ -68,7 +67,7 @@ _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""Groups of rollup tables with the same buckets, by source."""
+"""Tables of a group have the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -203,7 +202,7 @@ def delete_older_rollups(
 
 
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
-    """Build the buckets that end before a time, for up to `ROLL_UP_S`. Return the first error."""
+    """Build the buckets that end before a time. Return the first error."""
     deadline_s = time.monotonic() + ROLL_UP_S
     failed: Failed = set()
     defect: Exception | None = None
@@ -241,7 +240,6 @@ def _deletable_until_s(
 def _forget_buckets(
     engine: Engine, tables: Sequence[Table], width_s: int, before_unix_s: int
 ) -> None:
-    """The first table has the starts of all buckets."""
     while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
         until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)
         with writing(engine) as connection:

@@ -50,7 +50,7 @@ class _Record(NamedTuple):
 
 class _Sent(NamedTuple):
     own_ns: int
-    """This collector's correction, or 0."""
+    """0 without a correction."""
     at_unix_ns: int
 
 
@@ -115,9 +115,8 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
 
 
 def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
-    """Whether the record applies to rows that this collector did not correct."""
     measured_ns = sent.own_ns or lead_ns
-    if measured_ns is None:  # not measured yet
+    if measured_ns is None:
         return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
     return _near(record, measured_ns)
 

@@ -236,7 +236,6 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """Write in one transaction, and return the error or None."""
         try:
             requests = [
                 row for each in group if each.requests for row in request_values(each.requests)

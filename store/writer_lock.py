@@ -137,7 +137,7 @@ def _holder(lock: int) -> str:
         about = json.loads(os.pread(lock, _LONGEST, 0))
         words = [f"process {int(about['pid'])}"]
         words += [f"{name} {about[key]}" for name, key in _WORDS if isinstance(about[key], str)]
-    except (ValueError, KeyError, TypeError):  # no process id yet
+    except (ValueError, KeyError, TypeError):
         return "its process id is not known yet"
     shown = ", ".join(words)
     return "".join(each if each.isprintable() else "\ufffd" for each in shown)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from store.errors import StoreError
 
 OTHERS = "(other tenants)"
-"""The tenant that explanations show for hidden requests."""
+"""Shown for hidden requests."""
 
 
 class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition

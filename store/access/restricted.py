@@ -167,7 +167,6 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Refuse tables that were not replaced, and SQL text."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:

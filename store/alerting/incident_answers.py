@@ -31,7 +31,6 @@ class Phase(StrEnum):
     """The part of an incident that an answer explains."""
 
     OPEN = "open"
-    """From the incident's start to a time at which it was still open."""
     ENDED = "ended"
 
 

@@ -138,7 +138,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # without `ahead`, a row from a clock that was ahead would wait for that time
+    # a row from a clock that was ahead must not wait for that time
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

@@ -41,11 +41,9 @@ class Mark(NamedTuple):
     end, or in flight of their last report."""
 
     token: int
-    """Random; the same for all marks of a transaction."""
     until_unix_s: int
     source: str
     received_unix_ns: int
-    """The earliest of this mark's requests."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:

@@ -72,7 +72,6 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """For a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
         -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,

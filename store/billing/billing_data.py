@@ -18,7 +18,6 @@ from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, 
 from telemetry.starts import MAX_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
-"""Labels that every bill needs."""
 
 
 def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) -> BillingData:

@@ -64,7 +64,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
         _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
-        for batch in batches:  # only one batch is in memory at a time
+        for batch in batches:
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
@@ -131,7 +131,7 @@ def _answer(message: bytes, answers: socket.socket) -> None:
         descriptors = _side_by_side(AdbcQuery(*pickle.loads(message)))
     except Exception as error:  # the client uses the slower query
         why = f"{type(error).__name__}: {error}".encode()
-    with answers, suppress(OSError):  # the client no longer waits
+    with answers, suppress(OSError):
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)

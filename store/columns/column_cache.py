@@ -44,8 +44,6 @@ _PRIME: Final = 1_000_000_007
 
 
 class _Stamp(NamedTuple):
-    """The number of rows in a chunk, and the checksum of their times."""
-
     rows: int
     sum: int
 
@@ -177,7 +175,6 @@ def _stamps_around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[
 
 
 def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
-    """Group consecutive chunks of up to `_READ_AT_ONCE` rows."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:

@@ -76,7 +76,7 @@ def evidence(
 
 
 def _together(*reads: Callable[[], _Read]) -> list[_Read]:
-    """Run reads concurrently, with the caller's access rights."""
+    """With the caller's access rights."""
     with ThreadPoolExecutor(len(reads), "evidence") as threads:
         running = [threads.submit(copy_context().run, each) for each in reads]
     return [each.result() for each in running]
@@ -168,7 +168,7 @@ def _as_float32(field: pa.Field) -> pa.Field:
 
 
 def _may_be_replaced(requests: pa.Table) -> bool:
-    """Whether a better source's row may replace one of these rows (decision 019)."""
+    """See decision 019."""
     sources = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(sources, pa.array([each.value for each in SECOND]))).as_py())
 

@@ -19,11 +19,9 @@ class Dialect(Protocol):
     """What a dialect's module provides."""
 
     DRIVERS: tuple[str, ...]
-    """Schemes of the URLs."""
     ADDITIVE: bool
-    """An upgrade only adds tables and columns, instead of running schema revisions."""
+    """No revisions and no transactions: an upgrade only adds tables and columns."""
     SINGLE_WRITER: bool
-    """Only one process may write the database."""
     LEASES: bool
     """Several processes can share the database by leases (`store.leases`)."""
     READERS: int
@@ -114,7 +112,6 @@ FORMS = (
     "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE",
     "clickhousedb://USER:PASSWORD@HOST:PORT/DATABASE",
 )
-"""The supported forms of a URL."""
 
 
 def named(backend: str) -> Dialect | None:

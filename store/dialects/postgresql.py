@@ -47,7 +47,6 @@ OPTIONS: Final = (
 """They are printed, so a password is not allowed."""
 
 _UNANSWERED_MS: Final = 15_000
-"""Timeout for a server that does not respond."""
 
 _LOCK_MS: Final = 30_000
 """Maximum wait for another process's upgrade or a reader's long query."""
@@ -110,7 +109,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
-        pool_pre_ping=True,  # because a server restart closes all connections
+        pool_pre_ping=True,  # a server restart closes all connections
         connect_args={
             "application_name": "tailspan",
             "connect_timeout": max(2, round(timeout_s)),
@@ -123,8 +122,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
         # LZ4 against the default, for a day of a large fleet's sketches: a third less CPU time to
-        # read, a quarter less to write, a quarter more space. Servers before version 14 do not
-        # support it.
+        # read, a quarter less to write, a quarter more space. Not before version 14.
         connection.execute(
             "SELECT set_config(name, 'lz4', false) FROM pg_settings"
             " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"

@@ -45,7 +45,7 @@ class Partition(NamedTuple):
     name: str
     until_unix_ns: int
     rows: int
-    """Estimated from PostgreSQL's statistics."""
+    """An estimate."""
 
 
 def earlier(table: Table) -> str:

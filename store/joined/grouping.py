@@ -120,8 +120,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide rows with equal ids and labels into requests. Each decode hop that answered ends
-    one."""
+    """Each decode hop that answered ends a request."""
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
         return
@@ -142,7 +141,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
     if answers == 1:  # all hops are attempts of one request
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
-    elif len({each.role for each in waiting}) > 1:  # no decode hop has answered
+    elif len({each.role for each in waiting}) > 1:
         waiting.sort(key=lambda each: each.role is EngineRole.DECODE)
         yield from _bounded(waiting)
     else:
@@ -166,7 +165,7 @@ def _answers(link: ChainLink) -> bool:
 
 
 def _bounded(links: Sequence[ChainLink]) -> Iterable[tuple[ChainLink, ...]]:
-    """Yield a request with the last `MAX_HOPS` hops, and a request for each earlier hop."""
+    """Each earlier hop becomes a request."""
     yield tuple(links[-MAX_HOPS:])
     yield from ((each,) for each in links[:-MAX_HOPS])
 
@@ -176,7 +175,7 @@ def _engines(rows: Sequence[Row]) -> int:
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
-    """Group rows by a key. Each row without the key is its own group."""
+    """Each row without the key is its own group."""
     found: defaultdict[Hashable, list[Row]] = defaultdict(list)
     alone: list[list[Row]] = []
     for row in rows:

@@ -33,7 +33,7 @@ HOP_COLUMNS: Final = (
 )
 
 Row = Mapping[str, Any]
-"""A stored request, with `HOP_COLUMNS`."""
+"""With `HOP_COLUMNS`."""
 
 
 class EngineRole(StrEnum):

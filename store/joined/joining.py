@@ -20,7 +20,7 @@ class Outside(NamedTuple):
 
 
 FindOutside = Callable[[Chain], Sequence[Outside]]
-"""Returns what clients and routers report about a request, the best report first."""
+"""The best report first."""
 
 
 def joined_requests(
@@ -69,7 +69,7 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
 
 
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
-    """The user's TTFT plus the decode engine's time from the first byte to the first content."""
+    """The user's TTFT plus the decode engine's time from first byte to first content."""
     if ttft_s is None or last["first_content_s"] is None:
         return None
     after_s = max(0.0, last["first_content_s"] - last["ttft_s"])

@@ -110,7 +110,6 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
 
 
 def _loaded_s(row: Row) -> float:
-    """How long a decode engine waited for the KV cache."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
     # With a LoRA adapter, `queue_held_s` may include the wait for the adapter.

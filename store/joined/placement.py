@@ -93,12 +93,12 @@ def _length_ns(row: Row) -> int:
 
 
 def _waited_ns(row: Row) -> int:
-    """Time from receipt until the engine first scheduled the request."""
+    """From receipt until the engine first scheduled the request."""
     return _ns(row["frontend_s"]) + _ns(row["queue_s"])
 
 
 def _works_ns(row: Row) -> int:
-    """Time from receipt until the engine had the first token."""
+    """From receipt until the engine had the first token."""
     return _waited_ns(row) + _ns(row["prefill_s"])
 
 

@@ -100,7 +100,6 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
 
 
 def _window_of_all_hops(window: Window) -> Window:
-    """Extend a window to contain all hops of each request in it."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )

@@ -13,7 +13,6 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The argument with the role of an engine that has a KV connector."""
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]

@@ -25,7 +25,6 @@ from store.schema import REQUESTS
 from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
-"""Required columns of the table of rows."""
 AT_ONCE: Final = 5_000
 """Rows joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
@@ -69,7 +68,6 @@ def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
 def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join decode rows with their prefills. Return the requests with several hops."""
     by_trace = [*_prefills_of(connection, decodes, replicas, "trace_id")]
     traces = {row["trace_id"] for row in by_trace}
     rest = [row for row in decodes if row["trace_id"] not in traces]

@@ -46,7 +46,6 @@ class Schema(NamedTuple):
     """The text before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
-    """The revisions' folder in `FOLDER`."""
     revision: Table
     """Alembic's version table. It marks a database of Tailspan."""
     first: str
@@ -62,7 +61,6 @@ class Schema(NamedTuple):
 
 
 FIRST: Final = "0016"
-"""The revision of the first release."""
 TELEMETRY: Final = Schema(
     *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
     oldest="0034",  # since 0034, collectors announce their revision, and rollups have all groupings
@@ -183,12 +181,10 @@ def upgrade_schema(
 
 
 class _Found(NamedTuple):
-    """The schema versions that a database records."""
-
     revision: str | None
     """None if the schema does not exist yet."""
     oldest: str | None
-    """The oldest revision whose code can use the schema, if recorded."""
+    """If recorded."""
 
     def serves(self, schema: Schema) -> bool:
         """Whether this version can use the database as it is."""
@@ -222,7 +218,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
     elif schema is STATE and TELEMETRY.revision.name in tables:
         found = None
     elif schema is TELEMETRY and "tailspan_schema" in tables:
-        found = ""  # the database is from before the first revision
+        found = ""  # from before the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
         raise StoreError(
             f"{name} is a state database (--state-url); set the database of the telemetry with"

@@ -19,7 +19,7 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""One row per schema, by the name of its revision table."""
+"""One row per schema, by its revision table."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:

@@ -40,10 +40,8 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Return the longest report of each start.
-
-    Several API servers can report the same start, some without the time before the first process.
-    """
+    """Several API servers can report the same start, some without the time before the first
+    process."""
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:
         key = each.trace_id, each.span_id

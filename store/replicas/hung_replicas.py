@@ -25,7 +25,7 @@ class HungReplica(NamedTuple):
     model: str | None = None
     simulated: bool = False
     engines: tuple[int, ...] = ()
-    """The engines that hang. Empty if there is only one engine."""
+    """Empty if there is only one engine."""
 
     @property
     def no_step_text(self) -> str:

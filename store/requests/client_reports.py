@@ -27,9 +27,8 @@ class ClientReport:
     received_unix_ns: int
     clock_ahead_s: float | None
     own_trace: bool = False
-    """Whether the trace contains only this request, as with the prober."""
     span: tuple[str, str] | None = None
-    """Trace id and span id of the client's span; None for a probe."""
+    """Trace id and span id; None for a probe."""
     place: int | None = None
 
 

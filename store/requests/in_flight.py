@@ -31,10 +31,8 @@ from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows
 
 AT_ONCE: Final = 500
-"""Keys in one statement."""
 
 ROWS: Final = 50_000
-"""Maximum number of reports in memory."""
 
 _TRACE, _SPAN, _E2E = PLACE["trace_id"], PLACE["span_id"], PLACE["e2e_s"]
 _Key = tuple[str, str]

@@ -87,7 +87,7 @@ def _matching_rows(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # In a search by trace id, the inner query reads only the index of the primary key.
+    # in a search by trace id, the inner query reads only the index of the primary key
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

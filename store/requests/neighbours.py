@@ -14,7 +14,7 @@ AROUND_NS: Final = 600 * 10**9
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
-"""Required columns of the given request."""
+"""Required of the given request."""
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:

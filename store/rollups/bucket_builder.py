@@ -24,7 +24,7 @@ LAG_S: Final = 60
 
 
 class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
-    """Another process has already built the bucket."""
+    pass
 
 
 class RollupBuilder(Protocol):
@@ -55,7 +55,7 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built: kind of rows, width in seconds, and start in unix seconds."""
+"""Kind of rows, width in seconds, and start in unix seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:

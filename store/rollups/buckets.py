@@ -279,7 +279,6 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct values, sorted, and the sum of the counts of each."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)

@@ -174,7 +174,7 @@ def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """The last value that is not NaN in each range; NaN if there is none."""
+    """The last known value in each range; NaN if there is none."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

@@ -29,11 +29,10 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""In the grouping with all labels: separately for label sets without a replaced value, and for
-those after the first and after the second step of `_FOLDS`."""
+"""In the grouping with all labels, for each step of `_FOLDS` separately."""
 MODELS_EACH: Final = 4
-"""Limits the pairs (model, value) in a grouping with one label of `NAMED`, as a multiple of the
-values that are stored by name."""
+"""Pairs (model, value) in a grouping with one label of `NAMED`, per value that is stored by
+name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),

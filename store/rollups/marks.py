@@ -22,14 +22,12 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 SECOND_NS: Final = 10**9
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _AT_ONCE: Final = 500
-"""Marks in one statement."""
 
 
 class RollupSource(NamedTuple):
     """Tables that are rolled up together, and the tables of their marks and state."""
 
     instants: "tuple[Column[int], ...]"
-    """The time column of each table."""
     marks: Table
     state: Table
 

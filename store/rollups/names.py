@@ -18,7 +18,6 @@ from store.rollups.tables import HOUR_S, MINUTE_S
 
 OTHER: Final = "_other"
 ALIVE_S: Final = 86_400
-"""An older value no longer counts towards the limit."""
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
@@ -28,7 +27,7 @@ EXPORTED_TENANT: Final = "exported_tenant"
 """Pseudo-label of the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
 OWNED: Final = frozenset({"lora", "route"})
-"""The labels whose values clients can invent."""
+"""Clients can invent their values."""
 
 _HOURS: Final = ALIVE_S // HOUR_S
 _BITS: Final = 2**_HOURS - 1
@@ -69,7 +68,7 @@ class Occurrence:
 
     requests: int
     owner: str
-    """The tenant that sent most of these requests, or ""."""
+    """The tenant that sent most of them, or ""."""
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class LabelValues:
     owned: bool = False
     known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """Values whose rows in `rollup_names` must be written, or deleted if no longer in `known`."""
+    """To write to `rollup_names`, or to delete if no longer in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that are stored by name."""
@@ -118,8 +117,8 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If some value had no place before, the new ones may have been stored as `_other`, even
-        # earlier in this minute. Otherwise, none was in the last day.
+        # Without a free place before, the new ones may have been stored as `_other`, even earlier
+        # in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

@@ -69,7 +69,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
 
 
 def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> TimeRange:
-    """The part of a time range in which rollups exist, in whole hours."""
+    """In whole hours."""
     starts = []
     with reading(engine) as connection:
         for width_s in (MINUTE_S, HOUR_S):

@@ -77,16 +77,15 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group. Groups are added when results are read."""
+    """Filled when results are read."""
     simulated: bool = False
-    """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
     """By number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """By grouping and number."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
-    """The requests with `_other` in a label, by the values of the query's labels."""
+    """By the values of the query's labels."""
     _older: bool = False
     """Buckets of an older version were read, from the grouping with all labels."""
 
@@ -116,8 +115,7 @@ class Rollups:
             return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return IncompleteGroups()
-        # A value is `_other` because it is not stored by name, or because its label set is beyond
-        # the limit. The limit never replaces a grouping's own label, nor the model in the second
+        # The limit of label sets never replaces a grouping's own label, nor the model in the second
         # grouping: for these, only the stored names matter.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
@@ -256,7 +254,7 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield grouping, width and time range of the buckets to read."""
+        """Yield grouping, width and time range."""
         grouping = self._grouping()
         for width_s, time_ranges in self._made():
             for time_range in time_ranges:
@@ -268,7 +266,6 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """The smallest grouping with all labels of the query and of the reader's access."""
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
         visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
@@ -309,7 +306,7 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """The cell of each label set in each bucket; −1 if the query does not select it."""
+        """−1 if the query does not select the label set."""
         # Arrow's hash table is several times faster than sorting
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()

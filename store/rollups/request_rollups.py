@@ -35,7 +35,6 @@ MINUTES_AT_ONCE: Final = 5
 """Minutes merged at a time for an hour. For a large fleet, 60 would take gigabytes."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
-"""The columns of requests from which rollups are built."""
 
 _LATEST_NS: Final = 2**63 - 1
 _EARLIEST_NS: Final = -(2**63)
@@ -90,7 +89,6 @@ class RequestRollups:
         return {simulated: merged(parts) for simulated, parts in several.items()}
 
     def _load_label_sets(self, from_unix_s: int) -> None:
-        """Load the label sets that occurred in a bucket since this time."""
         loaded_from = self._loaded_from_unix_s
         if loaded_from is None or from_unix_s < loaded_from:
             more = label_sets_since(self._engine, from_unix_s, until_unix_s=loaded_from)

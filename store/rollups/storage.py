@@ -205,7 +205,6 @@ def _rows(bucket: RollupBucket, key: Mapping[str, Any]) -> dict[Table, list[dict
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Pack the facts of a quantity; None if no request has a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]

@@ -43,7 +43,7 @@ LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outco
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The number of requests with a value, the sum, and for latencies the minimum and maximum."""
+"""Of the requests with a value. Minimum and maximum only for latencies."""
 
 COMMON: Final = ("model", "outcome", "streamed")
 
