@@ -54,8 +54,7 @@ class Bill:
 
     @property
     def engines(self) -> float:
-        """Mean number of engines up, over the time in which at least one was up. This counts a
-        replica and its later replacement as one."""
+        """Mean number of engines up, over the time in which at least one was up."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
@@ -76,7 +75,7 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
 
     Args:
         billing_data: its `cells` must have the labels `by`.
-        by: labels to group by, possibly with `hour`; empty for a single group.
+        by: labels to group by, possibly with `hour`.
     """
     uptime = uptime_of(
         billing_data.engines,

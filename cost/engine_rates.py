@@ -10,8 +10,8 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """Prices by engine and hour. The device is as reported by the engine, or else by the replica's
-    GPUs."""
+    """Prices by engine and hour, for the device that the engine or else its replica's GPUs
+    report."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime

@@ -2,4 +2,4 @@
 
 
 class PriceError(Exception):
-    """A price file is invalid or unreadable. The message states how to correct it."""
+    """The message states how to correct the price file."""

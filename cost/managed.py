@@ -62,12 +62,11 @@ class BreakEven:
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """No managed model is configured for a served model, or genai-prices does not contain it."""
+    """A served model has no managed model, or genai-prices does not contain it."""
 
 
 def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
-    """Count the tokens of requests that reached an engine, by requested model. Models without
-    tokens are omitted."""
+    """Count the tokens of requests that reached an engine, by requested model."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):

@@ -45,8 +45,7 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed model that corresponds to served models. `match` contains patterns of served
-    names; `provider` and `model` are genai-prices' names."""
+    """`match` contains patterns of served names; `provider` and `model` are genai-prices' names."""
 
     match: tuple[str, ...]
     provider: str

@@ -72,14 +72,14 @@ def apply_trace_clock_corrections(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """A correction in nanoseconds; 0 if there is none or if it is above `MAX_NS`."""
+    """0 if there is no correction or if it is above `MAX_NS`."""
     if ahead_s is None or abs(ahead_s) * 1e9 > MAX_NS:
         return 0
     return round(ahead_s * 1e9)
 
 
 class ColumnPositions:
-    """The positions of the timestamps, the ids and the correction in a table's rows."""
+    """Positions in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()

@@ -29,11 +29,7 @@ def continuous_since_unix_ns(
     engine: Engine, until_unix_ns: int, max_gap_ns: int, *, probes: bool = False
 ) -> int:
     """Return the start of the data without gaps longer than `max_gap_ns` that ends at
-    `until_unix_ns`.
-
-    Args:
-        probes: use only probes, instead of requests, engine samples and requests in flight.
-    """
+    `until_unix_ns`: probes, or requests, engine samples and requests in flight."""
     since_ns = until_unix_ns
     with reading(engine) as connection:
         while True:

@@ -78,12 +78,10 @@ class LeaseTerm:
 
 
 class Leases:
-    """The leases that this process holds or waits for.
+    """The leases that this process holds or waits for. Thread-safe.
 
-    Call `beat` every `BEAT_S` from a separate thread. The other methods are thread-safe.
-
-    Args:
-        elapsed_s: a monotonic clock that advances while the process is paused.
+    Call `beat` every `BEAT_S` from a separate thread. `elapsed_s` is a monotonic clock that
+    advances while the process is paused.
     """
 
     def __init__(

@@ -123,10 +123,8 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for requests in a window or in a part of it, unordered.
-
-    The best row of a request is chosen among the rows of the whole window.
-    """
+    """Build the query for requests in a window or in a part of it, unordered. Better rows are
+    searched in the whole window."""
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns, equals),
@@ -284,8 +282,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 
 
 def simulated_requests(engine: Engine, window: Window) -> bool:
-    """Whether a request in the window is simulated. If none is, every request of the window is
-    read."""
+    """If no request is simulated, every request of the window is read."""
     return _any(
         engine,
         _in(window, REQUESTS.c.received_unix_ns),

@@ -48,10 +48,8 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """Return an engine that also returns the hidden requests, with masked names (`tables.masked`).
-
-    Explanations need them, because requests wait for requests of other tenants.
-    """
+    """Return an engine that also returns the hidden requests, with masked names (`tables.masked`),
+    because requests wait for requests of other tenants."""
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
 

@@ -85,7 +85,7 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
-    """Delete the answers of incidents that ended before a time. Return the number of answers."""
+    """Delete the answers of incidents that ended before a time. Return their number."""
     columns = ANSWERS.c
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -24,10 +24,8 @@ from store.state import state_of
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident. Exact numbers are stored as text.
-
-    `simulated`: whether only simulated requests caused it. None, in old rows, means false.
-    """
+    """Exact numbers are text. `simulated`: only simulated requests caused the incident; None, in
+    old rows, means false."""
 
     slo: str
     severity: str
@@ -106,8 +104,7 @@ def store_evaluation(
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
-    """Delete the incidents that only simulated requests caused. Return objective, severity and
-    start of each."""
+    """Return objective, severity and start of each deleted incident."""
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
     dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())

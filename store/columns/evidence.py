@@ -63,7 +63,7 @@ def evidence(
 
     Args:
         window: contains the baseline and the range to explain.
-        equals: labels of the requests. Samples are not filtered.
+        equals: labels of the requests; not of the samples.
     """
     known = columns.known_of_requests
     requests, engines, gpus = _together(

@@ -50,15 +50,13 @@ class Dialect(Protocol):
         """Open a transaction that prevents other processes from changing the schema."""
 
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-        """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
-
-        A revision older than the one in the table `oldest` cannot connect. `revisions` names the
-        schema's revision table.
-        """
+        """Announce the code's revision `head` on each new connection (`migrations.older_versions`),
+        which fails if the table `oldest` excludes it. `revisions` names the schema's revision
+        table."""
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-        """Block new announcements of these older revisions until the commit. Return those that an
-        open connection announces."""
+        """Block new announcements of older revisions until the commit. Return those of open
+        connections."""
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
         """Prepare a database with a schema for concurrent reading and writing."""

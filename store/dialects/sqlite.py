@@ -170,10 +170,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows, sorted by key so that an index page is written once.
-
-    Plain tuples take the driver half the time of dictionaries.
-    """
+    """Return a function that adds rows, sorted by key so that an index page is written once. Plain
+    tuples take half the time of dictionaries."""
     one, many = _insert_statements(table)
     names = table.columns.keys()
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))

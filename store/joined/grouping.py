@@ -57,10 +57,7 @@ def end_ns(row: Row) -> int:
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Divide rows into joined requests.
-
-    Returns: the requests with several hops, and single rows whose engine has reported its role.
-    """
+    """Return the requests with several hops, and single rows whose engine has reported its role."""
     found: list[Chain] = []
     alone: list[Row] = []
     for by_trace in _grouped(rows, lambda row: row["trace_id"]):

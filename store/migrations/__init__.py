@@ -78,11 +78,7 @@ def head() -> str:
 
 
 def refuse_telemetry(engine: Engine, name: str) -> None:
-    """Check that a separate state database would contain no telemetry.
-
-    Raises:
-        StoreError: the database has the tables of telemetry.
-    """
+    """Refuse a separate state database that contains telemetry."""
     if has(engine, TELEMETRY):
         raise StoreError(
             f"{name} contains telemetry, so it cannot be a separate state database; set an empty"
@@ -117,11 +113,7 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
 
 
 def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
-    """Check that a database is empty, or that this version can use or upgrade it. Never writes.
-
-    Raises:
-        StoreError: the check failed.
-    """
+    """Refuse a database that this version can neither use nor upgrade. Never writes."""
     with engine.connect() as connection:
         _read(connection, name, schema)
 

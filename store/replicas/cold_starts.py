@@ -15,11 +15,8 @@ MAX_STARTS: Final = 1_000
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts whose server was ready in [from, to), in order of time.
-
-    Only the newest `MAX_STARTS` are read. Failed starts count towards this limit, but are not
-    returned.
-    """
+    """Return the starts whose server was ready in [from, to), without failed ones. See
+    `all_starts_between`."""
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 

@@ -11,10 +11,8 @@ from telemetry.starts import EngineStart
 
 
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
-    """Return the time of each replica's last sample in a window; absent without one.
-
-    One query per process reads one entry of the index of replica, engine and process.
-    """
+    """Return the time of each replica's last sample in a window. One query per process reads one
+    entry of the index."""
     at = SAMPLES.c.at_unix_ns
     found: dict[str, int] = {}
     with reading(engine) as connection:

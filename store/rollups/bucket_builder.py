@@ -44,10 +44,8 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The number of built buckets, and of ended buckets that are not built yet.
-
-    Both exclude buckets that cannot be built. `defect` is the first error of one, or None.
-    """
+    """The numbers exclude buckets that cannot be built. `defect` is the first error of one, or
+    None."""
 
     built: int
     remaining: int

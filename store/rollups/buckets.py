@@ -209,8 +209,7 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations in each cell, and the durations of the wanted ranks, exact to within
-    1 %."""
+    """Durations of the wanted ranks, exact to within 1 %."""
 
     number: IntArray
     value_s: FloatArray

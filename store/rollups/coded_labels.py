@@ -43,8 +43,8 @@ class CodedLabels:
         return codes.setdefault(value, len(codes))
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
-        """Count the requests of each known value of a label. For `OWNED`, find the tenant that sent
-        most of them."""
+        """Count the requests of each value of a label. For `OWNED`, find the tenant that sent most
+        of them."""
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()

@@ -74,7 +74,7 @@ class LabelSets:
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
-        """Assign a label set to each request of a bucket, for each grouping.
+        """Assign a label set to each request of a bucket.
 
         Returns: for each grouping, the label sets, and (requests,) the index of each request's
         label set.

@@ -54,11 +54,7 @@ def _row(label: str, value: str, name: LabelValue) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, KnownLabelSet]:
-    """Return the label sets of the buckets since a time.
-
-    Args:
-        until_unix_s: leave out label sets that occurred at or after this time.
-    """
+    """`until_unix_s`: leave out label sets that occurred at or after this time."""
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
         statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
@@ -70,11 +66,8 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """Return the label sets of a grouping, by their numbers (`label_sets.number_of`).
-
-    Args:
-        numbers: the wanted ones. The result may contain others too.
-    """
+    """Return the label sets of a grouping by number (`label_sets.number_of`), at least the wanted
+    ones."""
     columns = LABEL_SETS.c
     # the stored time of a label set's newest bucket may be up to an hour too early
     recent = and_(

@@ -178,11 +178,8 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> RollupSums:
-        """Return the number of requests and the `FACTS` of each quantity, for each cell (group and
-        step).
-
-        Empty cells are omitted.
-        """
+        """Return the number of requests and the `FACTS` of each quantity, for each cell that is not
+        empty."""
         loaded: dict[int, list[tuple[IntArray, RollupSums]]] = defaultdict(list)
         with reading(self.engine) as connection:
             for grouping, width_s, time_range in self._stored(connection):
@@ -390,9 +387,9 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """Return the known values of a label in a window, sorted; None if there are no rollups yet.
+    """Return the known values of a label in a window, sorted; None without rollups.
 
-    Values that occurred only shortly before or after the window may be included.
+    Values from shortly before or after the window may be included.
     """
     how = plan(engine, window)
     if how is None:

@@ -22,12 +22,7 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class SampleKind(NamedTuple):
-    """A kind of samples, and the columns of its rollups.
-
-    Attributes:
-        key: the columns that identify the engine or GPU.
-        about: the column with a text to store for each engine or GPU.
-    """
+    """`key` identifies the engine or GPU; `about` is a text to store for it."""
 
     samples: Table
     key: tuple[str, ...]

@@ -42,8 +42,7 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: the rollup of simulated (key True) and of other requests (key False). If a key is
-            absent, the stored rollup of these requests is deleted.
+        buckets: key True for simulated requests. If a key is absent, the stored rollup is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
