@@ -57,7 +57,9 @@ class Uptime:
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
     gaps_s: float
+    """Total length of the gaps longer than GAP_S."""
     up_s: float = 0.0
+    """Seconds in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
     contradicted_s: float = 0.0
 

@@ -81,7 +81,7 @@ def cache_key(engine: Engine) -> str:
 
 
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
-    """Restrict a statement. Only reads that bypass SQLAlchemy's connections need this function.
+    """Restrict a statement. Reads that bypass SQLAlchemy's connections must call this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

@@ -1,7 +1,8 @@
 """Store the explanation ("answer") of each incident, so that all pages and commands show the same
 one.
 
-One while the incident is open, and one after its end. Only the evaluating process writes answers.
+An incident has one while it is open, and one after its end. Only the evaluating process writes
+answers.
 """
 
 from collections.abc import Sequence

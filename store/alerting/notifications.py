@@ -2,7 +2,8 @@
 
 One row for each incident, transition and channel, so none is sent twice. A row contains no address
 and no credentials. One thread at a time writes a row: the one that adds it, then its channel's,
-which claims it before sending (`store.alerting.notification_claims`).
+which claims it before sending (`store.alerting.notification_claims`). A collector that takes over
+the lease during an attempt claims it again and resends, with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
