@@ -7,7 +7,7 @@ from tests.access.fleet import MODEL, Fleet
 
 
 def documented(fleet: Fleet) -> Mapping[str, tuple[str, dict[str, Any]]]:
-    """Return the questions of the table in docs/access.md, by description."""
+    """The questions of the table in docs/access.md, by description."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}
@@ -58,7 +58,7 @@ def documented(fleet: Fleet) -> Mapping[str, tuple[str, dict[str, Any]]]:
 
 
 def others(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
-    """Return questions that are not in the table."""
+    """Questions that are not in the table."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}

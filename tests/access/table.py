@@ -1,7 +1,6 @@
-"""Generates the table in docs/access.md, which shows the results of each question for each role.
+"""Generates the table in docs/access.md: the results of each question for each role.
 
-`python -m tests.access.table` stores a fleet, asks each question as each role, prints the table and
-writes it to the page.
+Run `python -m tests.access.table`.
 """
 
 import re
@@ -29,9 +28,7 @@ ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
 
 
 def rows(fleet: Fleet) -> Iterator[str]:
-    """Yield the rows of the table.
-
-    The caller sets the environment variables of the fleet.
+    """Yield the rows of the table. The caller sets the fleet's environment variables.
 
     Raises:
         AssertionError: an answer contains data that its role must not see.
@@ -49,7 +46,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
 
 
 def answer_and_cell(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
-    """Return the answer, and its cell in the table."""
+    """The answer, and its cell in the table."""
     try:
         text = answered(name, list(given.items()), Reader(access)).text
     except QuestionRefused as refused:

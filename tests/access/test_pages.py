@@ -37,7 +37,7 @@ LIMITED: Final = ("mine-and-model", "model", "operator")
 
 
 class Explorer:
-    """Opens the explorer's pages as a reader with a role."""
+    """The pages of the explorer, for a reader with a role."""
 
     def __init__(self, fleet: Fleet, roles: Roles, monkeypatch: pytest.MonkeyPatch) -> None:
         self.claims: dict[str, Any] = {}
@@ -48,7 +48,7 @@ class Explorer:
         monkeypatch.setattr("ui.sign_in.gate.roles_in_force", lambda: roles)
         monkeypatch.setattr("analysis.access.audit_log.roles_in_force", lambda: roles)
         monkeypatch.setattr("ui.sign_in.gate.claims_of_reader", lambda: self.claims)
-        # A replay takes seconds. Only `test_a_replay_has_no_hidden_names` runs one.
+        # a replay takes seconds, so only `test_a_replay_has_no_hidden_names` runs one
         none = ChildAnswer(problem="not replayed in this test")
         monkeypatch.setattr(replay_process, "answer_in_child", lambda *_: none)
 
@@ -62,7 +62,7 @@ class Explorer:
         }
 
     def open(self, **query: str) -> str:
-        """Open a page, and return all data that is sent to the browser."""
+        """All data that is sent to the browser."""
         test = AppTest.from_file(str(APP), default_timeout=180)
         for name, value in query.items():
             test.query_params[name] = value
@@ -92,7 +92,7 @@ def explorer(
 
 
 def addresses(fleet: Fleet) -> list[dict[str, str]]:
-    """Return the address of each page, and of links to data that some roles may not see."""
+    """The address of each page, and of links to data that some roles may not see."""
     past = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     one = next(each for each in fleet.requests if each.tenant == "hiddenco")

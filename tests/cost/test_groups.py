@@ -20,7 +20,7 @@ PRICING: dict[Key, RequestPrice] = {
     ("ledger", 3_600): RequestPrice(None, 0.25, None),
     ("tokens", 0): RequestPrice(None, 0.5, 1e-3),
 }
-"""Prices by replica and hour. The replica "tokens" has no price in the second hour."""
+"""By replica and hour. "tokens" has no price in the second hour."""
 WEIGHTS: dict[Key, TokenWeights] = {("ledger", 0): FITTED, ("ledger", 3_600): FITTED}
 
 names = st.sampled_from([None, "a", "b"])

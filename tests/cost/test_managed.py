@@ -40,7 +40,7 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 
 
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
-    """$3.60 per hour divided by $0.01 per request is 0.1 requests per second."""
+    """$3.60 per hour / $0.01 per request = 0.1 requests per second."""
     each = compare("chat", TokenCounts(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
     assert break_even(10.0, [], SustainableRate(0, None)) is None
@@ -58,7 +58,7 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
 
 
 def test_refused_requests_are_not_part_of_the_mix() -> None:
-    """Refused requests reached no engine, and a managed API would not bill them."""
+    """They reached no engine, and a managed API would not bill them."""
     made = cells(
         {
             "model": "chat",

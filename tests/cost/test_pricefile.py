@@ -22,8 +22,7 @@ def test_every_default_price_has_its_source_page_and_date() -> None:
 
 
 def test_devices_are_known_by_the_names_that_drivers_give_them() -> None:
-    """NVML, amdsmi and vLLM report these names. A CPU, a slice of a GPU and a similar model have no
-    price."""
+    """From NVML, amdsmi and vLLM. A CPU, a slice of a GPU and a similar model have no price."""
     for device, name in (
         (H100, "H100 SXM"),
         ("NVIDIA H100 PCIe", "H100 PCIe"),
@@ -98,7 +97,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_managed_default_is_known_to_genai_prices() -> None:
-    """If this test fails after an upgrade, change prices.yaml to genai-prices' new model name."""
+    """If this fails after an upgrade, change prices.yaml to genai-prices' new model name."""
     for each in parse_prices(DEFAULTS.read_text(), "prices.yaml").managed:
         found = calc_price(
             Usage(input_tokens=1_000, output_tokens=100), each.model, provider_id=each.provider

@@ -1,4 +1,4 @@
-"""Fixtures: databases and rows for the tests of the store."""
+"""Fixtures for the tests of the store: databases and rows."""
 
 import itertools
 import shutil
@@ -29,7 +29,7 @@ SUBMITTED = (
     *(RequestTimeline, EngineSample, EngineStart, GpuSample, InFlightRequest, Probe),
     *(ApplicationOperation, CacheLookup, ColdStart),
 )
-"""The types of rows, in the order of the arguments of `Writer.submit`."""
+"""In the order of the arguments of `Writer.submit`."""
 
 
 SYNCHRONOUS = sqlite_dialect.SYNCHRONOUS
@@ -37,7 +37,7 @@ SYNCHRONOUS = sqlite_dialect.SYNCHRONOUS
 
 @pytest.fixture(autouse=True)
 def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test cuts the power, and waiting for the disk takes most of the time of a commit."""
+    """No test cuts the power, and waiting for the disk is most of a commit's time."""
     monkeypatch.setattr(sqlite_dialect, "SYNCHRONOUS", "OFF")
 
 
@@ -48,7 +48,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def sqlite(url: str, empty_database: Path) -> Iterator[Engine]:
-    """Return an empty SQLite database that does not wait for a lock."""
+    """An empty SQLite database that does not wait for a lock."""
     engine = open_database(_with_schema(url, empty_database), busy_timeout_s=0.05)
     yield engine
     engine.dispose()
@@ -66,17 +66,14 @@ ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 
 @pytest.fixture(params=ALL)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Return a function that makes the URL of a new database, for each kind in turn.
-
-    Tests with this fixture or `engine` define the behaviour of every database. `make test-real`
-    runs the tests that need a server.
-    """
+    """Makes the URL of a new database, for each kind in turn. Tests with this fixture or `engine`
+    define the behaviour of every database."""
     return _maker(request, tmp_path, request.param)
 
 
 @pytest.fixture(params=SQL)
 def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Return a function that makes the URL of a new database, for each kind with revisions."""
+    """Makes the URL of a new database, for each kind with revisions."""
     return _maker(request, tmp_path, request.param)
 
 
@@ -97,12 +94,12 @@ SEPARATE = [
     pytest.param("clickhouse/postgresql", marks=pytest.mark.real),
     pytest.param("clickhouse/sqlite", marks=pytest.mark.real),
 ]
-"""Pairs of the kind of telemetry database and the kind of its separate state database."""
+"""Kinds of the telemetry database and of its separate state database."""
 
 
 @pytest.fixture(params=SEPARATE)
 def separate_urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Return the URLs of a new database and of a new state database, for each pair in turn."""
+    """The URLs of a new database and of a new state database, for each pair."""
     return _separate(request, tmp_path, request.param)
 
 
@@ -116,14 +113,14 @@ def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tup
 
 @pytest.fixture
 def engine(new_url: Callable[[], str], empty_database: Path) -> Iterator[Engine]:
-    """Return an empty database of each kind."""
+    """An empty database of each kind."""
     engine = open_database(_with_schema(new_url(), empty_database))
     yield engine
     engine.dispose()
 
 
 def _with_schema(url: str, empty_database: Path) -> str:
-    """Copy the schema of a SQLite database, which is faster than to create it."""
+    """Faster than to create it."""
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +132,7 @@ def _with_schema(url: str, empty_database: Path) -> str:
 def with_state(
     request: pytest.FixtureRequest, tmp_path: Path, empty_database: Path
 ) -> Iterator[Engine]:
-    """Return an empty database of each kind, with its state inside or in a separate database."""
+    """An empty database of each kind, with its state inside or separate."""
     if "/" in request.param:
         engine = open_database(*_separate(request, tmp_path, request.param))
     else:
@@ -148,7 +145,7 @@ def with_state(
 
 @pytest.fixture
 def sample_row() -> Callable[..., EngineSample]:
-    """Return a function that makes engine samples by number, one per second."""
+    """Makes engine samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> EngineSample:
         plain: dict[str, Any] = {
@@ -165,7 +162,7 @@ def sample_row() -> Callable[..., EngineSample]:
 
 @pytest.fixture
 def gpu_row() -> Callable[..., GpuSample]:
-    """Return a function that makes GPU samples by number, one per second."""
+    """Makes GPU samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> GpuSample:
         plain: dict[str, Any] = {
@@ -180,7 +177,7 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    """Return a function that commits rows of any types."""
+    """Commits rows of any types."""
 
     def commit(*rows: Any) -> None:
         put(engine, *rows)
@@ -189,7 +186,7 @@ def write(engine: Engine) -> Callable[..., None]:
 
 
 def put(engine: Engine, *rows: Any) -> None:
-    """Commit rows of any types in one transaction."""
+    """Commits rows of any types in one transaction."""
     arguments: Any = [[row for row in rows if isinstance(row, kind)] for kind in SUBMITTED]
     with Writer(engine) as writer:
         writer.submit(*arguments).result(30)

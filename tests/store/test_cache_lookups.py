@@ -25,7 +25,7 @@ CLIENT: dict[str, Any] = {
 
 
 def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
-    """Return a cache hit that a span within a client's call reports."""
+    """A cache hit within a client's call."""
     return CacheLookup(
         **{
             "trace_id": call.trace_id,
@@ -42,7 +42,7 @@ def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
 
 @pytest.fixture
 def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
-    """Return a server's requests, and a client's five calls; caches answered the first two."""
+    """A server's requests, and a client's five calls; caches answered the first two."""
     found = [request_row(number, trace_id=f"{number + 1:032x}", **CLIENT) for number in range(5)]
     server = [request_row(10 + number, request_id=f"s{number}") for number in range(3)]
     hits = [
@@ -61,7 +61,7 @@ def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
 def test_calls_that_a_cache_answered_are_no_requests(
     engine: Engine, calls: list[RequestTimeline]
 ) -> None:
-    """Readers of rows, columns and rollups omit these calls, but keep a server's rows."""
+    """Rows, columns and rollups omit these calls, but keep a server's rows."""
     found = request_table(engine, WINDOW, columns=["span_id", "source"]).to_pylist()
     client = {each["span_id"] for each in found if each["source"] == "client"}
     assert client == {each.span_id for each in calls[2:]}

@@ -1,4 +1,4 @@
-"""Tests of rows that are sent again, after which another collector corrects them differently."""
+"""Rows that are sent again, after which another collector corrects them differently."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ NUMBER = 20
 def corrected(
     make: Callable[..., RequestTimeline], ahead_s: float | None, number: int = NUMBER
 ) -> list[RequestTimeline]:
-    """Return requests whose timestamps a collector corrected by `ahead_s`."""
+    """Requests whose timestamps a collector corrected by `ahead_s`."""
     at_ns = SENT_NS - round((ahead_s or 0.0) * 1e9)
     return [
         make(each, received_unix_ns=at_ns + each, clock_ahead_s=ahead_s) for each in range(number)
@@ -41,7 +41,7 @@ def stored(engine: Engine) -> list[tuple[float, float | None]]:
 
 @pytest.mark.parametrize(
     ("ahead_s", "at_s"),
-    # The requests' timestamps differ in the last nanoseconds.
+    # the timestamps differ in the last nanoseconds
     [((5.25, 5.5, None, 4.75), -6), ((None, 5.5, 5.25), 0)],
 )
 def test_the_first_correction_of_a_row_is_kept(

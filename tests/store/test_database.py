@@ -24,7 +24,7 @@ def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
 
 
 def test_readers_can_read_during_a_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database uses WAL mode, with commits that survive a power failure."""
+    """In WAL mode, with commits that survive a power failure."""
     monkeypatch.setattr("store.dialects.sqlite.SYNCHRONOUS", SYNCHRONOUS)
     engine = open_database(url)
     with engine.connect() as connection:
@@ -56,8 +56,8 @@ def test_reading_does_not_make_a_database(tmp_path: Path) -> None:
 
 @pytest.fixture
 def read_only_folder(url: str, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Create a database, whose folder becomes read-only. Return a function that runs Python code in
-    a process that may not write there, and returns the output."""
+    """A database in a read-only folder. Returns a function that runs code in a process that may not
+    write there."""
     unprivileged: list[str] = []
     if os.geteuid() == 0:
         unprivileged = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]

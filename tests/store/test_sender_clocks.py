@@ -1,4 +1,4 @@
-"""Tests of senders whose clock is ahead, and who send samples to several collectors."""
+"""Senders whose clock is ahead, and who send samples to several collectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,7 @@ Submit = Callable[..., None]
 def submit(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> Submit:
-    """Return a function that stores the samples of one second, corrected by a collector that
-    measures `lead_s`."""
+    """Stores the samples of one second, corrected by a collector that measures `lead_s`."""
 
     def commit(
         ahead_s: float | None, number: int, replica: str = "a", lead_s: float | None = None
@@ -55,8 +54,7 @@ def corrections(engine: Engine) -> list[float | None]:
 
 
 def test_several_collectors_give_one_series(engine: Engine, submit: Submit) -> None:
-    """All samples of an engine must have the same corrected start of the counters, because a bill
-    counts samples with another start as another engine process."""
+    """Bills take samples with different corrected starts as different engine processes."""
     for number, ahead_s in enumerate((5.25, 5.5, 4.75, 5.0)):
         submit(ahead_s, number)
     with engine.connect() as connection:
@@ -80,7 +78,7 @@ def test_a_changed_clock_is_corrected_anew(engine: Engine, submit: Submit) -> No
 def test_a_collector_that_measures_a_smaller_lead_corrects_too(
     engine: Engine, submit: Submit
 ) -> None:
-    """A lead of 0.7 s is too small to begin a correction, and too large to end it."""
+    """0.7 s is too small to begin a correction, and too large to end it."""
     for number, (ahead_s, lead_s) in enumerate([(1.1, 1.1), (None, 0.7)] * 3):
         submit(ahead_s, number, lead_s=lead_s)
     assert corrections(engine) == [1.1] * 6
@@ -118,7 +116,7 @@ def test_a_collector_without_a_measurement_follows_the_others(
 
 
 def test_a_clock_that_was_set_right_is_not_corrected(engine: Engine, submit: Submit) -> None:
-    """A collector that has not received the newest messages may still correct the clock."""
+    """A collector without the newest messages may still correct it."""
     for number, (ahead_s, lead_s) in enumerate([(60.5, 60.5), (None, -0.1), (60.0, 60.0)]):
         submit(ahead_s, number, lead_s=lead_s)
     assert corrections(engine) == [60.5, None, 60.5]
@@ -136,7 +134,7 @@ def test_other_senders_keep_their_own_correction(
 
 
 def test_an_absurd_correction_is_stored_as_it_is(engine: Engine, submit: Submit) -> None:
-    """A correction of 292 years is too large for the table."""
+    """292 years are too large for the table."""
     for number, ahead_s in enumerate((5.25, 9_223_372_037.0)):
         submit(ahead_s, number)
     with engine.connect() as connection:

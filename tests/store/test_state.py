@@ -1,4 +1,4 @@
-"""Tests of a separate state database: the place of each table, the copy, and wrong databases."""
+"""A separate state database: the place of each table, the copy, and wrong databases."""
 
 import sqlite3
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def fill(engine: Engine) -> None:
-    """Store a row in each table of the state. The message is claimed under a term of a lease."""
+    """Store a row in each table of the state, with a claim under a term of a lease."""
     store_evaluation(engine, "chat", 165, [INCIDENT])
     store_counts(engine, "digest", COUNTS, CountedRange(0, 45))
     store_notifications(engine, [replace(MESSAGE, claimed_term=7)])
@@ -131,7 +131,7 @@ def test_an_interrupted_copy_begins_again(
         patched.setattr(state_copy, fails, fail)
         with pytest.raises(RuntimeError):
             open_database(*files)
-    # No other process may use the state while it is copied.
+    # no other process may use the state while it is copied
     with pytest.raises(StoreError, match=r"the state of .* is in .*state\.db: set --state-url"):
         open_database(files[0])
     with pytest.raises(StoreError, match=r"has not been copied to .* yet; start `tailspan up`"):
@@ -144,7 +144,7 @@ def test_an_interrupted_copy_begins_again(
 def test_a_copy_that_was_committed_is_not_repeated(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process ends after the commit of the copy, but before the link is marked as complete."""
+    """The process ends before the link is marked as complete."""
     inside = open_database(files[0])
     fill(inside)
     inside.dispose()
@@ -259,7 +259,7 @@ def test_a_reader_shows_telemetry_while_the_state_database_does_not_respond(
 def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
     files: tuple[str, str], request_row: Callable[..., RequestTimeline]
 ) -> None:
-    """If a crash separates the two writes, the steps are counted again."""
+    """A crash between the two writes only leads to a recount."""
     engine = open_database(*files)
     store_counts(engine, "digest", [], CountedRange(0, 60))
     put(engine, request_row(received_unix_ns=30 * 10**9, e2e_s=1.0))

@@ -50,7 +50,7 @@ def another_writing(tmp_path: Path) -> Iterator[None]:
 
 
 def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
-    # A half-open window of 64-bit integers cannot contain the last nanosecond.
+    # a half-open window of 64-bit integers lacks the last nanosecond
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
@@ -58,20 +58,20 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:
-        # Several sources are tested in test_best_source.py.
+        # several sources: test_best_source.py
         hints["source"] = st.sampled_from(BEST)
     else:
-        # Corrections are tested in test_sender_clocks.py.
+        # corrections: test_sender_clocks.py
         hints.pop("clock_ahead_s", None)
     rows = st.builds(noun, **hints, **{instant: within})
     if noun is RequestTimeline:
-        # One span id at two instants that are days apart makes two rows (decision 060).
+        # one span id at two instants, days apart, makes two rows (decision 060)
         return st.lists(rows, max_size=6, unique_by=lambda row: (row.trace_id, row.span_id))
     return st.lists(rows, max_size=6)
 
 
 def as_kept(engine: Engine, row: Any) -> Any:
-    """Return the row as this database stores it. PostgreSQL has no NUL in texts."""
+    """The row as this database stores it. PostgreSQL has no NUL in texts."""
     if engine.dialect.name != "postgresql":
         return row
     texts = {name: value for name, value in asdict(row).items() if isinstance(value, str)}
@@ -79,7 +79,7 @@ def as_kept(engine: Engine, row: Any) -> Any:
 
 
 def key(engine: Engine, row: Any) -> tuple[object, ...]:
-    """Return the row's key, which includes the instant in ClickHouse."""
+    """Includes the instant in ClickHouse."""
     if isinstance(row, RequestTimeline):
         instant = row.received_unix_ns if engine.dialect.name == "clickhousedb" else 0
         return instant, row.trace_id, row.span_id
@@ -102,7 +102,7 @@ def everything(row: Any) -> dict[str, Any]:
 SERVERS = [
     pytest.param(server, 10, marks=pytest.mark.real) for server in ("postgresql", "clickhouse")
 ]
-"""Few examples, because each example needs a new database."""
+"""few, because each example needs a new database"""
 
 
 @pytest.mark.parametrize(("new_url", "examples"), [("sqlite", 20), *SERVERS], indirect=["new_url"])
@@ -172,7 +172,7 @@ def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> No
 
 
 def test_few_rows_wait_for_more(engine: Engine, request_row: Requests) -> None:
-    """The first rows after a pause are written at once. A full message is written at once, too."""
+    """The first rows after a pause, and a full message, are written at once."""
     writer = Writer(engine, gather_s=3_600)
     writer.submit([request_row(0)], []).result(10)
     few = [writer.submit([request_row(i)], []) for i in range(1, 4)]
@@ -262,7 +262,7 @@ def test_a_full_queue_refuses_until_emptied(
             send_ten()
         for each in taken:
             each.result(10)
-        # If an empty queue refused a large item, its sender would resend it for ever.
+        # otherwise the sender of a large item would resend it for ever
         writer.submit([request_row(100 + i) for i in range(10)], []).result(10)
     assert request_count(engine, EVER) == 2 * len(taken) + 10
     engine.dispose()

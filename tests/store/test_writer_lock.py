@@ -108,7 +108,7 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_malformed_lock_is_a_lock(tmp_path: Path) -> None:
-    """The content of the lock file has no effect: it is only shown to people."""
+    """The content is only shown to people."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
         for content in (b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, b'{"pid": "x"}'):

@@ -41,7 +41,7 @@ def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
 
 @pytest.mark.parametrize("rolled", [True, False])
 def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled: bool) -> None:
-    """The request runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
+    """It runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
     put(
         engine,
         request_row(
@@ -88,7 +88,7 @@ def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
 
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
-    """Return the bill of a minute of two replicas under a fault, up to the last sample."""
+    """The bill of a minute of two replicas under a fault, up to the last sample."""
     fault = SimulatedFault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
     put(engine, *case.requests, *case.samples, *case.starts, *case.gpus)
@@ -113,7 +113,7 @@ def test_a_fleet_is_billed_to_the_last_second(sqlite: Engine, cause: str, gpus: 
 
 
 def test_work_for_requests_lost_with_their_engine_is_unbilled(sqlite: Engine) -> None:
-    """A restart loses the accounts of running requests, so their busy time is unbilled."""
+    """A restart loses the accounts of running requests."""
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
@@ -125,11 +125,11 @@ HOURS: tuple[tuple[int, float, int, int], ...] = (
     (25, 2.0, 200, 400),
     (62, 0.5, 4_000, 200),
 )
-"""Each hour: (hours after HOUR_S, requests per second for five minutes, tokens in, tokens out)."""
+"""Hours after HOUR_S, requests per second for five minutes, tokens in, tokens out."""
 
 
 def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
-    """Return requests and samples of three hours of different traffic, with restarts in between."""
+    """Requests and samples of three hours of different traffic, with restarts in between."""
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     for hour, rate, prompt, output in HOURS:
@@ -205,14 +205,13 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # The hours have different traffic, so equal rates are no coincidence.
+    # different traffic, so equal rates are no coincidence
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 
 
 def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
-    """Two simulations with two replicas each, which start 1.5 s apart, have four engines
-    together."""
+    """Two replicas each, started 1.5 s apart: four engines together."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
@@ -234,7 +233,7 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
 
 
 def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
-    """A step at a minute's end is busy time of both minutes, so the bill reads one more minute."""
+    """A step at a minute's end is busy time of both minutes."""
     case = run(FleetConfig(duration_s=180.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
     put(sqlite, *case.requests, *case.samples, *case.starts, *case.gpus)
 

@@ -86,7 +86,7 @@ def test_the_time_at_the_router_is_divided_without_a_rest() -> None:
 
 
 def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
-    """A busy server may record the last write after the client has read it."""
+    """A server may record the last write after the client has read it."""
     found = only(joined_requests([prefill(), decode()], ROLES, lambda chain: [router(e2e_s=0.512)]))
     assert [hop.clock_shift_s for hop in found.hops] == [0.0, 0.0]
     assert found.phases["delivery_s"] == pytest.approx(0.005)
@@ -94,7 +94,7 @@ def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
 
 
 def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
-    """With NIXL, a request is held in the queue until its KV cache has arrived."""
+    """With NIXL, a request stays in the queue until its KV cache arrives."""
     found = only(joined_requests([prefill(), decode(queue_s=0.1, queue_held_s=0.09)], ROLES))
     assert found.phases["decode_queue_s"] == pytest.approx(0.010)
     assert found.phases["kv_transfer_s"] == pytest.approx(0.150)
@@ -163,7 +163,7 @@ def test_without_a_trace_context_the_request_id_joins(form: str) -> None:
 
 
 def test_the_trace_joins_if_the_proxy_passes_no_request_id() -> None:
-    """An agent has several calls in one trace. Each decode joins the prefill before it."""
+    """An agent has several calls in one trace."""
     rows = []
     for number in range(3):
         at_ns = START_NS + number * S

@@ -25,7 +25,7 @@ BOTH = {"p": "kv_both", "d": "kv_both"}
 
 
 def pair(number: int, **changes: Any) -> list[RequestTimeline]:
-    """Return the rows of one request: 155 ms to the first byte, 520 ms in total."""
+    """The rows of one request: 155 ms to the first byte, 520 ms in total."""
     common: dict[str, Any] = {
         "trace_id": f"{number + 1:032x}",
         "request_id": f"cmpl-{number}-0",

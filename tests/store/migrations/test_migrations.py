@@ -51,7 +51,7 @@ def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
 
 
 def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
-    """Change the recorded revision, and the oldest revision whose code can use the database."""
+    """Record a revision, and the oldest revision whose code can use the database."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE tailspan_revision SET version_num = ?", [revision])
@@ -65,8 +65,7 @@ def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that makes a newer Tailspan. Its last revision ends with the code
-    `then`."""
+    """Makes a newer Tailspan, whose last revision ends with the code `then`."""
 
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"
@@ -103,7 +102,7 @@ def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> No
         for name, table in tables.items():  # Alembic does not compare keys
             key = inspect(each).get_pk_constraint(name)["constrained_columns"]
             assert key == [column.name for column in table.primary_key], name
-        # If the key began with random ids, new rows would be spread over all pages.
+        # otherwise new rows would be spread over all pages
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
         ]
@@ -128,7 +127,7 @@ def test_a_separate_state_database_equals_a_migrated_one(new_sql_url: Callable[[
 
 @pytest.mark.parametrize("schema", [TELEMETRY, STATE])
 def test_the_revisions_form_one_line_of_whole_numbers(schema: Schema) -> None:
-    """If two revisions were written in parallel, renumber one."""
+    """Renumber one if two were written in parallel."""
     with create_engine("sqlite://").connect() as connection:
         script = ScriptDirectory.from_config(alembic_config.config(connection, schema))
         line = [each.revision for each in script.walk_revisions()]
@@ -140,8 +139,8 @@ def test_the_revisions_form_one_line_of_whole_numbers(schema: Schema) -> None:
 def test_an_upgrade_keeps_the_data_and_is_reported_once(
     file: Path, newer: Callable[[str], Path]
 ) -> None:
-    """The data is kept even if SQLite must rewrite a table. Without a message, a migration of
-    several minutes looks like a hang."""
+    """Even if SQLite must rewrite a table. Without a message, a long migration looks like a
+    hang."""
     messages: list[str] = []
     first = migrations.head()
     open_database(f"sqlite:///{file}", report=messages.append).dispose()
@@ -168,7 +167,7 @@ def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> 
 
 
 def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
-    """If `tailspan up` is killed during its start, it may leave an empty file."""
+    """A killed `tailspan up` may leave one."""
     (tmp_path / "tailspan.db").touch()
     with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates a database"):
         open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
@@ -263,7 +262,7 @@ def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
     newer: Callable[[str], Path],
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """ClickHouse has no transactions, so revisions only add columns, and can run twice."""
+    """Without transactions, revisions only add columns, and can run twice."""
     url = clickhouses.new()
     engine = open_database(url)
     put(engine, request_row(1))
@@ -296,7 +295,7 @@ def test_clickhouse_gets_missing_columns_and_keeps_its_rows(
 def test_an_interrupted_creation_in_clickhouse_is_completed(
     clickhouses: ClickHouses, revisions: tuple[str, ...]
 ) -> None:
-    """ClickHouse has no transactions, so the revision number is written last."""
+    """Without transactions, the revision number is written last."""
     url = clickhouses.new()
     open_database(url).dispose()
     engine = create_engine(url)

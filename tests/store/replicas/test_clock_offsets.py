@@ -19,10 +19,8 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def store_both(write: Callable[..., None], request_row: Requests) -> Callable[..., None]:
-    """Return a function that stores a request's client row and server row.
-
-    At the client, the request takes 2 s. It reaches the server after 0.3 s, and takes 1.5 s there.
-    """
+    """Stores a request's client row and server row. At the client it takes 2 s; it reaches the
+    server after 0.3 s, and takes 1.5 s there."""
 
     def store(number: int, ahead_s: float, **about: Any) -> None:
         start_ns = START_NS + number * SECOND_NS

@@ -22,7 +22,7 @@ def test_starts_that_ended_in_the_window_are_read(
 
 
 def test_several_api_servers_report_one_start(engine: Engine, write: Callable[..., None]) -> None:
-    """Both reports have the same span ids, so the first row is kept."""
+    """Both have the same span ids."""
     write(cold_start())
     write(cold_start(server_s=2.0, length_s=57.0))
     (found,) = cold_starts_between(engine, START_NS, START_NS + 100 * S)
@@ -30,7 +30,7 @@ def test_several_api_servers_report_one_start(engine: Engine, write: Callable[..
 
 
 def test_the_longest_report_of_a_start_is_read(engine: Engine, write: Callable[..., None]) -> None:
-    """In a pod, only one API server may have read the time before the first process."""
+    """Only one API server of a pod may know the time before the first process."""
     early = START_NS - 30 * S
     write(cold_start(), cold_start(at_unix_ns=early, scheduling_s=30.0, length_s=86.0))
     (found,) = cold_starts_between(engine, START_NS - 100 * S, START_NS + 100 * S)

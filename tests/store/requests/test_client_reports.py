@@ -19,8 +19,7 @@ def test_only_the_reports_of_the_wanted_requests_are_read(
     request_row: Callable[..., RequestTimeline],
     others: int,
 ) -> None:
-    """If there are few ids, the database selects their rows. If there are many ids, this process
-    selects the rows."""
+    """The database selects few ids, this process selects many."""
     rows = [
         request_row(
             number,

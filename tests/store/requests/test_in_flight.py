@@ -22,7 +22,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
-    """Return a report about a request that was received at the start, `seen_s` seconds later."""
+    """A request that was received at the start, reported `seen_s` later."""
     plain: dict[str, Any] = {
         "span_id": f"{number:016x}",
         "trace_id": f"{number:032x}",
@@ -39,14 +39,14 @@ def row_of(request_row: Row, number: int = 1, e2e_s: float = 40.0) -> RequestTim
 
 
 def seen(engine: Engine) -> list[int]:
-    """Return when each request in flight was last reported, in seconds after the start."""
+    """When each request in flight was last reported, in seconds after the start."""
     tables = in_flight_tables(engine, ["seen_unix_ns"], 0, 2**62)
     found = [each for table in tables for each in table["seen_unix_ns"].to_pylist()]
     return sorted((each - START_S * S) // S for each in found)
 
 
 def marked(engine: Engine) -> set[int]:
-    """Return the marked steps, in seconds after the start."""
+    """The marked steps, in seconds after the start."""
     return {each.until_unix_s - START_S for each in read_marks(engine, 100)}
 
 
@@ -67,7 +67,7 @@ def test_a_row_ends_it_in_any_order(engine: Engine, request_row: Row, order: str
         put(engine, report(), other)
         before = len(read_marks(engine, 100))
         put(engine, row)
-        # One mark is from the row, the other from the report that the row replaces.
+        # of the row, and of the report that it replaces
         assert len(read_marks(engine, 100)) == before + 2
     else:
         put(engine, row)

@@ -41,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Return requests in ten minutes that are spread over some hours; some labels are unknown."""
+    """Requests in ten minutes, spread over some hours, with some unknown labels."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -124,7 +124,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     found = asked(engine)
     assert found.plan.requests == []
     assert found.plan.hours
-    # PostgreSQL returns sums of integers as Decimals, with which pages cannot calculate.
+    # PostgreSQL's Decimals would break the pages' calculations
     assert type(found.number()) is int
 
 
@@ -203,7 +203,7 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
 def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slower writer has read fewer rows of the minute."""
+    """The slower one has read fewer rows of the minute."""
     once = [True]
 
     put(sqlite, request_row(1, received_unix_ns=START_S * S))
@@ -301,7 +301,7 @@ DURATION = st.one_of(
 
 
 def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Return requests as columns: model, tenant, outcome and two durations."""
+    """Model, tenant, outcome and two durations."""
     plain = {
         name: pa.nulls(len(rows), pa.string() if name in ("lora", "route") else pa.float64())
         for name in COLUMNS
