@@ -75,7 +75,7 @@ def line_of(
     *,
     engine_data_deleted: bool,
 ) -> RequestPrice | None:
-    """Return a replica's line for one hour and the price of its requests; None without a price."""
+    """A replica's line for one hour and the price of its requests; None without a price."""
     replica, hour = key
     rated = [
         (rate, None if engine_data_deleted else uptime.hours.get((engine, hour)))

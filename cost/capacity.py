@@ -61,7 +61,7 @@ class SustainableRate:
 def sustainable_rate(
     objectives: Sequence[ObjectiveCounts], lengths_s: IntArray, seed: int = 0
 ) -> SustainableRate:
-    """Return the highest request rate at which all objectives are met.
+    """The highest request rate at which all objectives are met.
 
     Args:
         objectives: all with the same time ranges.

@@ -38,7 +38,7 @@ class WeighedTokens(NamedTuple):
 def weighed_tokens(
     cells: BillingCells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
 ) -> WeighedTokens:
-    """Return the weights of each cell's input and output tokens."""
+    """The weights of each cell's input and output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
     uncached, cached, output = (
         np.array([getattr(each, name) for each in of_key], float)[hours.which]
@@ -58,7 +58,7 @@ def are_lost(cells: BillingCells) -> BoolArray:
 def charges_of(
     cells: BillingCells, hours: ReplicaHours, weighed: WeighedTokens
 ) -> Sequence[Charge]:
-    """Return the charges in the order of `hours.keys`."""
+    """The charges in the order of `hours.keys`."""
     lost = are_lost(cells)
     billed_s = cells.sums["billed_s"]
     weight = weighed.input + weighed.output

@@ -61,7 +61,7 @@ class Energy:
 
 
 def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas whose counters cover less than a minute are
+    """The energy by replica. Replicas whose counters cover less than a minute are
     omitted."""
     drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
     busy = _busy_shares(billing_data, uptime)
@@ -109,7 +109,7 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Return each group's busy energy; None if none of its replicas has both counters and a price.
+    """Each group's busy energy; None if none of its replicas has both counters and a price.
 
     Args:
         energies: by replica, for the same window.
@@ -145,7 +145,7 @@ def _sum_of_both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """Return the CO₂ emissions in grams, with the data centre's overhead; None if unknown."""
+    """The CO₂ emissions in grams, with the data centre's overhead; None if unknown."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
@@ -260,7 +260,7 @@ def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> Float
 
 
 def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[float | None, bool]:
-    """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted."""
+    """The idle power of one GPU in watts (None if unknown), and whether it was fitted."""
     if joules.size < MIN_BUCKETS:
         return None, False
     if busy.max() - busy.min() < MIN_SPREAD:

@@ -34,7 +34,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """Return an engine's device name at the end of an hour, and its number of devices."""
+        """An engine's device name at the end of an hour, and its number of devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -61,7 +61,7 @@ class EngineRates:
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[EnginePrice]]:
-        """Return each engine's price in its last hour, by replica."""
+        """Each engine's price in its last hour, by replica."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

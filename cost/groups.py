@@ -98,7 +98,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
 def grouped(
     cells: BillingCells, by: Sequence[str]
 ) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return each group's labels, and each cell's group: (cells,)."""
+    """Each group's labels, and each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [
@@ -121,7 +121,7 @@ def grouped(
 def _split(
     costs: RequestCosts, which: IntArray, number: int
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
-    """Return each group's input cost, output cost, and cost by replica.
+    """Each group's input cost, output cost, and cost by replica.
 
     Each replica and hour is divided separately. Tokens belong to the hour of the request's receipt.
     An hour without tokens is divided by the prefill share of its step time.

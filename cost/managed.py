@@ -81,7 +81,7 @@ def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
 
 
 def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> ManagedCost:
-    """Return the cost of a served model's traffic at the corresponding managed model.
+    """The cost of a served model's traffic at the corresponding managed model.
 
     If a price depends on the request's length, every request is priced at the mean length.
 
@@ -123,7 +123,7 @@ def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> Manage
 def break_even(
     usd_per_hour: float, compared: Sequence[ManagedCost], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the rate at which the engines cost as much as the API; None without comparable
+    """The rate at which the engines cost as much as the API; None without comparable
     traffic.
 
     Args:

@@ -29,7 +29,7 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return the prices of the file, if any, followed by the default prices.
+    """The prices of the file, if any, followed by the default prices.
 
     Raises:
         PriceError: the file is unreadable or invalid.
@@ -46,7 +46,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file, or else of the file that the environment names."""
+    """The prices of the given file, or else of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 

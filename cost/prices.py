@@ -121,7 +121,7 @@ class PriceList:
         gpus: int | None = None,
         region: str | None = None,
     ) -> EnginePrice | None:
-        """Return the price of an engine; None if no entry matches.
+        """The price of an engine; None if no entry matches.
 
         Args:
             device: as in `EngineStart.device`.

@@ -25,7 +25,7 @@ class ReplicaHours(NamedTuple):
 
 
 def replica_hours(cells: BillingCells) -> ReplicaHours:
-    """Return the replica and hour of each cell."""
+    """The replica and hour of each cell."""
     place = list(cells.by).index("replica")
     numbers: dict[str | None, int] = {}
     of_labels = [numbers.setdefault(labels[place], len(numbers)) for labels in cells.labels]

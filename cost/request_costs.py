@@ -66,7 +66,7 @@ def costs_of(
     pricing: Mapping[Key, RequestPrice],
     weights: Mapping[Key, TokenWeights],
 ) -> RequestCosts:
-    """Return the cost of the requests in each cell.
+    """The cost of the requests in each cell.
 
     Args:
         pricing: by replica and hour; absent without a price.

@@ -70,7 +70,7 @@ def uptime_of(
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
 ) -> Uptime:
-    """Return the uptime of each engine in a window.
+    """The uptime of each engine in a window.
 
     Args:
         samples: from the window and up to GAP_S around it.
@@ -130,7 +130,7 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one process: from the first to the last sample of each row, and from
+    """The segments of one process: from the first to the last sample of each row, and from
     there to the next row. The first segment begins at the process's start if that is at most GAP_S
     earlier."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
@@ -297,7 +297,7 @@ def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
 def presence(
     senders: Sequence[SampleSender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
-    """Return the time ranges in which an engine was up, the servers in each, and whether it was
+    """The time ranges in which an engine was up, the servers in each, and whether it was
     loading.
 
     A gap of at most GAP_S, such as a restart, counts as one server up.

@@ -40,7 +40,7 @@ class TokenWeights:
     """Prefill's share of the steps' fixed time: r/(r + N)."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
-        """Return the weights of a request's input and output tokens."""
+        """The weights of a request's input and output tokens."""
         uncached = max(0.0, prompt - cached)
         return self.uncached * uncached + self.cached * cached, self.output * output
 
@@ -53,7 +53,7 @@ token (96 models have a price for cached input). Source: genai-prices 0.2.3."""
 def fitted(
     hours: Iterable[Hour], requests: float, prompt: float, output: float
 ) -> TokenWeights | None:
-    """Return the token weights of one replica in one hour; None without a step model.
+    """The token weights of one replica in one hour; None without a step model.
 
     Args:
         requests: received in that hour.
@@ -100,7 +100,7 @@ def fitted(
 def by_replica_hour(
     uptime: Uptime, cells: BillingCells, at: ReplicaHours
 ) -> dict[Key, TokenWeights]:
-    """Return the weights of each replica for each hour in which it received requests."""
+    """The weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():
         hours[replica, start].append(hour)

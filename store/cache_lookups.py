@@ -65,7 +65,7 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLook
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
-    """Return the models of clients' calls, for lookups without a model: an HTTP client's span has
+    """The models of clients' calls, for lookups without a model: an HTTP client's span has
     none, but its parent, the call's span."""
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)

@@ -104,7 +104,7 @@ class ColumnPositions:
         return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
     def corrected(self, row: Row, ahead_ns: int) -> Row:
-        """Return the row with this correction instead of its own."""
+        """The row with this correction instead of its own."""
         more_ns = self.ahead_ns(row) - ahead_ns
         if not more_ns:
             return row

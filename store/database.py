@@ -135,7 +135,7 @@ class _Opening(NamedTuple):
     report: Callable[[str], None]
 
     def connect(self, url: str) -> Engine:
-        """Return an engine that has not connected yet."""
+        """An engine that has not connected yet."""
         parsed, dialect = _parse(url, self.purpose)
         try:
             engine = dialect.connect(parsed, create=self.create, timeout_s=self.timeout_s)

@@ -1,7 +1,6 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Even processes that write nothing else add rows. Rows are never changed; only the collector deletes
-them.
+Even reading processes add rows. Rows are never changed; only the collector deletes them.
 """
 
 from collections.abc import Sequence

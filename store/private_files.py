@@ -1,7 +1,7 @@
 """Create files that only their owner can read, and restrict the modes of existing files.
 
-Files are created with their final mode, so other users can never open them. SQLite gives its -wal
-and -shm files the mode of the database.
+Files are created with their final mode. SQLite gives its -wal and -shm files the mode of the
+database.
 """
 
 import os

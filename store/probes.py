@@ -42,7 +42,7 @@ def probe_table(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
 ) -> pa.Table:
-    """Return the probes that were due in a window, in order of time.
+    """The probes that were due in a window, in order of time.
 
     Args:
         window: range of `at_unix_ns`.
@@ -57,7 +57,7 @@ def probe_table(
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """Return the probes that were due in a window and ended after an instant, to within a
+    """The probes that were due in a window and ended after an instant, to within a
     millisecond."""
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
@@ -71,7 +71,7 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """Return a sample of at most about `max_rows` probes; other arguments as in `probe_table`.
+    """A sample of at most about `max_rows` probes; other arguments as in `probe_table`.
 
     A window with more probes is divided into 96 parts. Of each, the answered probes of one interval
     with a random start are read, because probes have a fixed schedule. Probes without an answer are

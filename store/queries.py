@@ -80,7 +80,7 @@ def request_table(
     limit: int | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """Return the requests received in a window.
+    """The requests received in a window.
 
     Args:
         window: range of `received_unix_ns`.
@@ -152,7 +152,7 @@ def sample_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the engine samples of a window, ordered by `at_unix_ns`. See `request_table`."""
+    """The engine samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, SAMPLES, EngineSample, equals, columns)
 
 
@@ -165,7 +165,7 @@ def sample_peaks(
     *,
     equals: Mapping[str, str | None] = _ALL,
 ) -> pa.Table:
-    """Return the maximum of each gauge, for each engine and each bin of a chart.
+    """The maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
         window: range of `at_unix_ns`.
@@ -195,7 +195,7 @@ def gpu_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the GPU samples of a window, ordered by `at_unix_ns`. See `request_table`."""
+    """The GPU samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, GPUS, GpuSample, equals, columns)
 
 

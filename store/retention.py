@@ -166,12 +166,11 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention; None keeps them for ever.
-
-    Rollups per minute are deleted in whole hours.
+    """Delete the rollups that are older than their retention, in whole hours; None keeps them for
+    ever.
 
     Raises:
-        ValueError: the retention of rollups per hour is shorter than that of rollups per minute.
+        ValueError: the retention of rollups per hour is the shorter one.
         Exception: a rollup could not be built. It is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):

@@ -32,11 +32,11 @@ CHANGED_NS: Final = 2 * 10**9
 """Two collectors' corrections can differ by 2 s, because each is within 1 s of its measurements
 (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
-"""A correction begins at twice this lead (`TOLERANCE_NS`) and continues above it, so that a lead
-near a limit does not switch it on and off."""
+"""A correction begins at twice this lead (`TOLERANCE_NS`), so that a lead near a limit does not
+switch it on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""Example: one of three collectors measures a lead that is too small. It ends the correction too
-early only if it receives all 6 messages of this time: (1/3)⁶ = 0.1 %."""
+"""If one of three collectors measures too small a lead, it ends the correction too early only if it
+receives all 6 messages of this time: (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
 """A confirmation is stored only if the stored one is older than this, to write less often."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)

@@ -11,7 +11,7 @@ def in_writable_folder(path: Path) -> bool:
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the URI that opens a database for reading. Call this for each connection.
+    """The URI that opens a database for reading. Call this for each connection.
 
     In write-ahead mode, SQLite creates files even for reading. If this process may not create them,
     and no process uses the database (it has no `-wal` file), the file is read as `immutable`,

@@ -1,9 +1,8 @@
 """Find the database that holds the state.
 
-The state is what Tailspan has decided and sent (`schema.STATE_METADATA`). Telemetry is what servers
-have sent, with rollups and marks (`schema.METADATA`). The state can be in a separate database,
-because leases need transactions, which ClickHouse lacks. All functions of the store take the
-telemetry's database.
+The state is what Tailspan has decided and sent (`schema.STATE_METADATA`); telemetry is what servers
+have sent (`schema.METADATA`). The state can be separate, because leases need transactions, which
+ClickHouse lacks. All functions of the store take the telemetry's database.
 """
 
 from typing import Final

@@ -51,7 +51,7 @@ class Access:
     Attributes:
         grants: at least one; none covers another.
         slos: names of the visible objectives and groups, if `limits_rows`.
-        definitions: digests of the visible objectives, if `limits_rows`.
+        definitions: their digests.
     """
 
     grants: tuple[Grant, ...]

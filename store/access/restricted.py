@@ -38,7 +38,7 @@ COMPARED: Final = "tailspan_compared"
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
-    """Return an engine for the same database that returns only what a reader may see, and cannot
+    """An engine for the same database that returns only what a reader may see, and cannot
     write."""
     if access_of(engine) is not None:
         raise NotAllowed("the database is restricted already")
@@ -48,7 +48,7 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """Return an engine that also returns the hidden requests, with masked names (`tables.masked`),
+    """An engine that also returns the hidden requests, with masked names (`tables.masked`),
     because requests wait for requests of other tenants."""
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
@@ -67,7 +67,7 @@ def access_of(engine: Engine) -> Access | None:
 
 
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a column with the ids of all requests, for comparisons.
+    """A column with the ids of all requests, for comparisons.
 
     A query must not return it: it has ids that the reader may not see.
     """
@@ -126,7 +126,7 @@ class _Rewriter:
         return self.rewrite(statement), multiparams, params
 
     def rewrite(self, statement: Any) -> Any:
-        """Return the restricted statement."""
+        """The restricted statement."""
         if not isinstance(statement, Select | CompoundSelect):
             raise NotAllowed(f"a reader cannot run {type(statement).__name__}")
         found: Any = visitors.replacement_traverse(statement, {}, self._replacement)

@@ -133,7 +133,7 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 
 
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
-    """Return the notifications that a channel must deliver now, in order.
+    """The notifications that a channel must deliver now, in order.
 
     An end is sent only after its start was delivered. After the end, no reminders are sent.
     """

@@ -1,7 +1,7 @@
 """Mark the time steps of 15 s whose counts of requests per objective are out of date.
 
-The writer adds marks in the transaction of the requests. The evaluator removes them in the
-transaction that records their steps as incomplete (`slo_counts.mark_counts_incomplete`).
+The writer marks in the transaction of the requests. The evaluator removes marks in the transaction
+that records their steps as incomplete (`slo_counts.mark_counts_incomplete`).
 """
 
 from collections import defaultdict

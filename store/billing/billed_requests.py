@@ -186,7 +186,7 @@ def _apportioned(
 def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Return the labels of the requests that were running at the end of the window `before`, and
+    """The labels of the requests that were running at the end of the window `before`, and
     their billed and wasted seconds after it."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

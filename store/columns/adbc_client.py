@@ -40,7 +40,7 @@ class ColumnReader:
     def read(
         self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the rows of all statements, concatenated in order.
+        """The rows of all statements, concatenated in order.
 
         Args:
             statements: up to 16, run in parallel.

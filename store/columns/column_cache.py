@@ -84,7 +84,7 @@ class ColumnCache:
         self._one_reads = threading.Lock()
 
     def table(self, window: Window) -> pa.Table | None:
-        """Return the rows of a window in order of time; None if there are too many for the
+        """The rows of a window in order of time; None if there are too many for the
         cache."""
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:

@@ -1,7 +1,7 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
-Increases of counters stay exact; gauges can miss a burst. A slot is longer than the sampling
-interval, so it contains a sample of each running engine.
+Increases of counters stay exact; gauges can miss a burst. A slot contains a sample of each running
+engine.
 """
 
 from collections.abc import Mapping, Sequence

@@ -45,7 +45,7 @@ def request_columns(
     *,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """Return the requests received in a window, in the order of receipt.
+    """The requests received in a window, in the order of receipt.
 
     Rows written during the query may be missing. Arguments and errors as in
     `queries.request_table`.
@@ -102,7 +102,7 @@ def slow_because(engine: Engine) -> str | None:
 
 
 def encoded_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema, with dictionaries for text columns except `IDS`."""
+    """The schema, with dictionaries for text columns except `IDS`."""
     shared = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         field.with_type(shared)

@@ -40,7 +40,7 @@ class Dialect(Protocol):
         """The database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """Return an engine. With `create`, create missing files and folders.
+        """An engine. With `create`, create missing files and folders.
 
         Raises:
             StoreError, DatabaseMissing: an error was detected without a connection.
@@ -65,12 +65,12 @@ class Dialect(Protocol):
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
-        """Return a function that adds rows to a table."""
+        """A function that adds rows to a table."""
 
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the concatenated rows of the queries. Text columns may be dictionary-encoded.
+        """The concatenated rows of the queries. Text columns may be dictionary-encoded.
 
         Raises:
             NotQuick: bulk reading is not available, or failed.

@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
 `synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders would not send the
-rows again. The writer commits many submissions with one flush to disk.
+rows again.
 """
 
 import os
@@ -84,7 +84,7 @@ def file(url: URL) -> Path:
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. Create the folder and the file, or check that the file exists."""
+    """An engine. Create the folder and the file, or check that the file exists."""
     path = _path(url)
     if create:
         try:
@@ -170,7 +170,7 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows, sorted by key so that an index page is written once. Plain
+    """A function that adds rows, sorted by key so that an index page is written once. Plain
     tuples take half the time of dictionaries."""
     one, many = _insert_statements(table)
     names = table.columns.keys()

@@ -41,7 +41,7 @@ class Chain(NamedTuple):
 
 
 def base_id(request_id: str | None) -> str | None:
-    """Return a request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
+    """A request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
 
     `chatcmpl-x`, `cmpl-x-0` and `x` give `x`. `cmpl-x-1`, the second prompt of `x`, gives `x-1`.
     """
@@ -57,7 +57,7 @@ def end_ns(row: Row) -> int:
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Return the requests with several hops, and single rows whose engine has reported its role."""
+    """The requests with several hops, and single rows whose engine has reported its role."""
     found: list[Chain] = []
     alone: list[Row] = []
     for by_trace in _grouped(rows, lambda row: row["trace_id"]):

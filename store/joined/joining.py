@@ -26,7 +26,7 @@ FindOutside = Callable[[Chain], Sequence[Outside]]
 def joined_requests(
     rows: Iterable[Row], roles: Roles, outside: FindOutside = lambda chain: ()
 ) -> list[JoinedRequest]:
-    """Return the joined requests that passed through a prefill or a decode engine.
+    """The joined requests that passed through a prefill or a decode engine.
 
     Args:
         rows: rows of engines, without duplicates.

@@ -36,7 +36,7 @@ Phases = dict[str, float | None]
 
 
 def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
-    """Return the seconds of each phase, in total and until the first byte. Absent phases are
+    """The seconds of each phase, in total and until the first byte. Absent phases are
     None."""
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known_phases(hops):

@@ -28,7 +28,7 @@ class Placed(NamedTuple):
 
 
 def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list[Placed]]:
-    """Return the start and end of a request, and its hops in the order of time.
+    """The start and end of a request, and its hops in the order of time.
 
     Args:
         links: the hops in the order of their ends.

@@ -1,7 +1,7 @@
-"""Find the engines that only do prefills. Their rows do not count as requests of users.
+"""Find the engines that only do prefills, whose rows do not count as requests of users.
 
-vLLM's `kv_role` names them (producers). An engine with `kv_both` (NIXL) is one if other engines
-loaded the KV caches of its requests, and it generated at most one token per request.
+vLLM's `kv_role` names producers. An engine with `kv_both` (NIXL) is one if other engines loaded the
+KV caches of its requests, and it generated at most one token per request.
 """
 
 from collections.abc import Set
@@ -27,7 +27,7 @@ _Key = tuple[str, int | None]
 
 
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
-    """Return the roles of the engines with a KV connector, computed once per minute.
+    """The roles of the engines with a KV connector, computed once per minute.
 
     None: prefills and decodes, or no evidence.
     """

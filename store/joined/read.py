@@ -48,7 +48,7 @@ def read_joined(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> JoinedAnswer:
-    """Return the joined requests that began in a window.
+    """The joined requests that began in a window.
 
     Args:
         equals: labels that at least one hop must have. The prober's requests are left out, unless
@@ -79,7 +79,7 @@ def read_joined(
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
-    """Return the joined request that contains a row, or None."""
+    """The joined request that contains a row, or None."""
     received = int(row["received_unix_ns"])
     roles = stated_roles(in_force(engine, received + APART_NS))
     if not roles:
@@ -159,7 +159,7 @@ def _router_reports(
     *,
     clocks_agree: bool = False,
 ) -> list[Outside]:
-    """Return the reports of routers about a request, the longest first.
+    """The reports of routers about a request, the longest first.
 
     A report is about this request if it contains the middle of the last hop, because a trace may
     have several calls. A single report that overlaps no row has a wrong clock, and is used too.

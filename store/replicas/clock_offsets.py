@@ -38,7 +38,7 @@ class Offset:
 
 
 def offsets(engine: Engine, window: Window) -> list[Offset]:
-    """Return the bounds of each replica's clock offset, sorted by name.
+    """The bounds of each replica's clock offset, sorted by name.
 
     The medians over requests that the server and the client reported, without corrected timestamps.
     Replicas with fewer than `MIN_REQUESTS` are left out.

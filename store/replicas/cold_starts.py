@@ -15,7 +15,7 @@ MAX_STARTS: Final = 1_000
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts whose server was ready in [from, to), without failed ones. See
+    """The starts whose server was ready in [from, to), without failed ones. See
     `all_starts_between`."""
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]

@@ -32,7 +32,7 @@ class StartKey(NamedTuple):
 def in_force(
     engine: Engine, at_unix_ns: int = _INT64_LAST, replicas: Collection[str] | None = None
 ) -> list[EngineStart]:
-    """Return the latest start of each engine of each replica until `at_unix_ns`.
+    """The latest start of each engine of each replica until `at_unix_ns`.
 
     Ended engines are included, because the store has no end times. `replicas`: None for all.
     """
@@ -113,7 +113,7 @@ def deletable(
     keep_hours_ns: int | None,
     now_unix_ns: int,
 ) -> Sequence[StartKey]:
-    """Return the starts that are not needed any more, the oldest first. Pure.
+    """The starts that are not needed any more, the oldest first. Pure.
 
     Args:
         keep_hours_ns: the retention of the data for bills; None for ever.

@@ -49,7 +49,7 @@ class ReplicaProgress(NamedTuple):
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
-    """Return the replicas with a recent sample, and those whose engine completed no step for
+    """The replicas with a recent sample, and those whose engine completed no step for
     `HUNG_S`.
 
     Requests in flight are summed over the front ends of a replica. A step counts if any of them

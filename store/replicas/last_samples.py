@@ -11,7 +11,7 @@ from telemetry.starts import EngineStart
 
 
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
-    """Return the time of each replica's last sample in a window. One query per process reads one
+    """The time of each replica's last sample in a window. One query per process reads one
     entry of the index."""
     at = SAMPLES.c.at_unix_ns
     found: dict[str, int] = {}

@@ -1,8 +1,7 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
 One process of each engine sends the totals of its steps. If two do so at the same time, two servers
-have the same `service.instance.id`. In containers, both may have the process id 1; their start
-times then differ.
+have the same `service.instance.id`. In containers, only their start times may differ.
 """
 
 from collections import defaultdict

@@ -31,7 +31,7 @@ NEAR_NS: Final = 3600 * 10**9
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the SQL condition that selects the best row of each request in a window.
+    """The SQL condition that selects the best row of each request in a window.
 
     The prober's requests are excluded, unless the query selects its tenant or a single request.
     """

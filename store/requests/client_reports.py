@@ -41,7 +41,7 @@ class RequestIds:
 
     @classmethod
     def of(cls, ids: Iterable[tuple[str, str | None]]) -> Self:
-        """Return the ids under which clients may report these requests."""
+        """The ids under which clients may report these requests."""
         traces: set[str] = set()
         requests: set[str] = set()
         for trace_id, request_id in ids:
@@ -87,7 +87,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> ClientReport | None:
-        """Return a request's only report; None if there is none or several."""
+        """A request's only report; None if there is none or several."""
         found: list[ClientReport] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]

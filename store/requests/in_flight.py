@@ -1,8 +1,8 @@
 """Store the newest report of each request in flight, until the request's row arrives.
 
-Each change marks the time steps to count again, in the same transaction
-(`store.alerting.slo_marks`). A report that arrives after the row is ignored, and retention deletes
-it. Requests of a server that ended without sending rows are counted from their last reports.
+Each change marks the time steps to count again (`store.alerting.slo_marks`) in its transaction. A
+report that arrives after the row is ignored, and retention deletes it. Requests of a server that
+ended without sending rows are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

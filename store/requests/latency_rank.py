@@ -27,7 +27,7 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """Return the rank of each latency of a request among the requests of a window.
+    """The rank of each latency of a request among the requests of a window.
 
     TTFT is compared only with streamed answers (others send their first byte at the end), E2E only
     with complete answers.

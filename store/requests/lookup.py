@@ -4,8 +4,8 @@
     32 hex digits     all requests of the trace
     anything else     the server's request id, or the client's id without the prefix `chatcmpl-`
 
-Only the best source's row is returned, except for TRACE/SPAN. An index by id would slow down every
-insert. Therefore the last hour is searched first, and then longer ranges.
+Only the best source's row is returned, except for TRACE/SPAN. There is no index by id, which would
+slow down inserts. The last hour is searched first, and then longer ranges.
 """
 
 import re

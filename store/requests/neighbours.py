@@ -18,7 +18,7 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that were in an engine together with a given request (included), in
+    """The requests that were in an engine together with a given request (included), in
     order.
 
     Hidden requests have masked names. Without a known replica, only the request itself is returned.

@@ -34,7 +34,7 @@ class NetworkTime:
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
-    """Return the seconds that each request spent outside the server, in the order of the table.
+    """The seconds that each request spent outside the server, in the order of the table.
 
     The difference of the TTFTs if both are measured and the response was streamed, else of the
     E2Es. None if the HTTP edge was not measured, without exactly one client report, or if the
@@ -71,7 +71,7 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime 
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
-    """Return the TTFT of each probe at the server, in the order of the table. None as in
+    """The TTFT of each probe at the server, in the order of the table. None as in
     `networks`.
 
     Args:

@@ -22,7 +22,7 @@ def operations_of(
     trace_ids: Collection[str],
     only: Operation | None = None,
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the operations of some traces, unordered, at most `MAX_PER_TRACE` of each. `window` is
+    """The operations of some traces, unordered, at most `MAX_PER_TRACE` of each. `window` is
     that of the requests."""
     if not trace_ids:
         return {}

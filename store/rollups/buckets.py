@@ -85,7 +85,7 @@ class KnownValues:
 
 
 def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownValues]:
-    """Return the known values of each quantity, including negative ones."""
+    """The known values of each quantity, including negative ones."""
     found = {}
     for name in quantities:
         values = _floats(table, name)
@@ -95,7 +95,7 @@ def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownV
 
 
 def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValues]:
-    """Return the known bins of each latency. Negative values, and values above the highest bin, are
+    """The known bins of each latency. Negative values, and values above the highest bin, are
     left out."""
     found = {}
     for name in latencies:
@@ -217,7 +217,7 @@ class Quantiles:
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
-    """Return the durations with given ranks, for each cell.
+    """The durations with given ranks, for each cell.
 
     Args:
         cells: the index of each sketch's cell.
@@ -246,7 +246,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """Return a function that computes the rank of each quantile, as in `telemetry.quantiles`.
+    """A function that computes the rank of each quantile, as in `telemetry.quantiles`.
 
     Raises:
         ValueError: a quantile is outside (0, 1).

@@ -75,7 +75,7 @@ class CodedLabels:
             self.columns[at] = new[self.columns[at]]
 
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the distinct label sets.
+        """The distinct label sets.
 
         Returns: (sets, labels) the codes of each label set; (requests,) the index of each request's
         label set; (sets,) the number of requests with each label set.

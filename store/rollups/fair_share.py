@@ -1,7 +1,6 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-For example, tenants own label values that compete for being stored by name. In each round, every
-owner receives one place, for the best of its candidates without one.
+In each round, every owner receives one place, for the best of its candidates without one.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from telemetry.sketches import IntArray
 
 
 def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> IntArray:
-    """Return the indices of the candidates that receive a place, in the order of receipt.
+    """The indices of the candidates that receive a place, in the order of receipt.
 
     Args:
         owners: (candidates,) each candidate's owner.

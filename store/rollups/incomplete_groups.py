@@ -1,8 +1,7 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
 For example, requests with tenant `acme` and route `_other` may belong to any group with tenant
-`acme`, so all these groups may be incomplete. A group with `_other` itself never counts as
-incomplete.
+`acme`. A group with `_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ class IncompleteGroups:
 
     Attributes:
         other: number of requests in groups with `_other` in a label.
-        requests: number of requests that may belong to the incomplete groups.
+        requests: number of requests that may belong to `groups`.
         groups: those that may be incomplete.
     """
 

@@ -66,7 +66,7 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """Return the label sets of a grouping by number (`label_sets.number_of`), at least the wanted
+    """The label sets of a grouping by number (`label_sets.number_of`), at least the wanted
     ones."""
     columns = LABEL_SETS.c
     # the stored time of a label set's newest bucket may be up to an hour too early
@@ -92,9 +92,9 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 
 
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
-    """Return the values of a label with a stored last occurrence at or after a time.
+    """The values of a label with a stored last occurrence at or after a time.
 
-    It is updated at most once per hour. To find all values since a time, pass an hour earlier.
+    Occurrences are stored once per hour: to find all values since a time, pass an hour earlier.
     """
     column = LABEL_SETS.c[label]
     statement = (

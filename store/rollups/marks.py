@@ -1,9 +1,9 @@
 """Mark the buckets (minutes and hours) whose rollups must be built, and store since when their
 source data is complete.
 
-The writer marks the minutes of new rows in their transaction; readers then use the rows. A build
-removes only the marks that existed before it read the rows. Requests and samples have separate
-marks, because samples arrive all the time.
+The writer marks the minutes of new rows in their transaction. A build removes only the marks that
+existed before it read the rows. Requests and samples have separate marks, because samples arrive
+all the time.
 """
 
 from collections import defaultdict

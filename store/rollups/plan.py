@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
-Whole hours are read from rollups per hour, unless the query has shorter steps, and other minutes
-from rollups per minute, or from rows if new ones arrived since the build. If the rollups per minute
-were deleted, the range is widened to whole hours.
+Whole hours are read from rollups per hour, unless the query has shorter steps. Other minutes are
+read from rollups per minute, or from rows if new ones arrived after the build. Without rollups per
+minute, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable

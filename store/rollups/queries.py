@@ -106,7 +106,7 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> IncompleteGroups:
-        """Return the groups that may be incomplete, and the number of requests that may be missing.
+        """The groups that may be incomplete, and the number of requests that may be missing.
 
         Call `sums` first.
         """
@@ -178,7 +178,7 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> RollupSums:
-        """Return the number of requests and the `FACTS` of each quantity, for each cell that is not
+        """The number of requests and the `FACTS` of each quantity, for each cell that is not
         empty."""
         loaded: dict[int, list[tuple[IntArray, RollupSums]]] = defaultdict(list)
         with reading(self.engine) as connection:
@@ -216,7 +216,7 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks in each cell (group and step); NaN without
+        """The durations with given ranks in each cell (group and step); NaN without
         durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
@@ -387,7 +387,7 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """Return the known values of a label in a window, sorted; None without rollups.
+    """The known values of a label in a window, sorted; None without rollups.
 
     Values from shortly before or after the window may be included.
     """

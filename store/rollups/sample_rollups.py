@@ -88,7 +88,7 @@ def known_from_unix_s(engine: Engine) -> int | None:
 def read_counter_spans(
     engine: Engine, window: Window, kinds: Sequence[SampleKind] = KINDS
 ) -> list[CounterSpans]:
-    """Return each kind's counter spans in a window and shortly before and after it."""
+    """Each kind's counter spans in a window and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
