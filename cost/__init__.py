@@ -1,1 +1,1 @@
-"""Compute the cost of requests and the bill of the fleet. Pure: no clock, socket or SQL."""
+"""The cost of requests and the bill of the fleet. Pure: no clock, socket or SQL."""

@@ -1,21 +1,9 @@
-"""Compute the bill: the cost of every second of every engine, divided into five parts.
+"""Compute the bill: the cost of every second of every engine, divided into five parts. Pure.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-R is an engine's price per second, and `wall` is the number of seconds that the engine was up.
-`requests` is the cost of the step time that the step ledger assigns to requests. `wasted` is the
-cost of work that the engine repeated after evictions. `idle` is the cost of the time between steps.
-`loading` is the cost of the time from the start of a process until its engine was ready. `unbilled`
-is the cost of the rest of the busy time: steps of requests that have not ended, and of requests
-whose row was lost. `unbilled` is negative if the requests were billed for more seconds than their
-engine reports as busy.
-
-Without a ledger, an engine's time is divided among the requests in proportion to their weighted
-tokens, and `priced_by` is `tokens`.
-
-For hours without engine data, the bill contains only `requests` and `wasted`.
-
-Pure. The bill uses current prices, not the prices at the time of a request.
+R is an engine's price per second, `wall` its seconds up; the README defines the parts. Prices are
+current. Hours without engine data have only `requests` and `wasted`.
 """
 
 from collections import defaultdict
@@ -36,7 +24,7 @@ from telemetry.billing_data import BillingData
 
 
 class Unpriced(NamedTuple):
-    """A server without a price: no price matches its `device`, or `device` is None (unknown)."""
+    """A server without a price. A `device` of None is unknown."""
 
     replica: str
     device: str | None
@@ -55,27 +43,24 @@ class Bill:
     groups: Sequence[BillGroup]
     costs: RequestCosts
     rates: Mapping[str, Sequence[EnginePrice]]
-    """The latest price of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, TokenWeights]
     uptime: Uptime
 
     @property
     def total(self) -> BillLine | None:
-        """The sum of all lines; None if no line has a price."""
+        """Sum of the lines; None without lines."""
         return sum_lines(self.lines) if self.lines else None
 
     @property
     def engines(self) -> float:
-        """Mean number of engines that were up, over the time in which at least one was up. A
-        replica and the replica that later replaces it count as one."""
+        """Mean number of engines up, over the time in which at least one was up."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """Mean cost of all engines per hour, over the time in which at least one engine was up.
-        Idle engines are included. A replica and the replica that later replaces it count as one."""
-        if not self.uptime.up_s:  # no time has passed if each engine has only one sample
+        """Mean cost of all engines, idle or busy, over the time in which at least one was up."""
+        if not self.uptime.up_s:  # each engine has only one sample
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
         return usd / self.uptime.up_s * 3_600
@@ -89,9 +74,8 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
     """Compute the bill.
 
     Args:
-        billing_data: the data of the window. Its requests are summed by labels and hour
-            (`BillingCells`), and these labels must include `by`.
-        by: labels to group by, possibly with `hour`; empty for a single group.
+        billing_data: its `cells` must have the labels `by`.
+        by: labels to group by, possibly with `hour`.
     """
     uptime = uptime_of(
         billing_data.engines,

@@ -1,4 +1,4 @@
-"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts. Pure."""
+"""The cost of a replica in one hour, divided into its parts. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class BillLine:
-    """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
-    + `loading_usd` + `unbilled_usd`. If the idle time is unknown, `idle_usd` is None, and
-    `requests_usd` includes the cost of the idle time."""
+    """The cost of one replica in one hour. `bill_usd` is the sum of `requests_usd`, `wasted_usd`,
+    `idle_usd`, `loading_usd` and `unbilled_usd`. If idle time is unknown, `idle_usd` is None and
+    `requests_usd` includes it."""
 
     replica: str
     hour_unix_s: int
@@ -26,7 +26,7 @@ class BillLine:
     bill_usd: float
     requests_usd: float
     lost_usd: float
-    """The part of `requests_usd` for requests whose responses were not delivered."""
+    """Part of `requests_usd`: requests whose responses were not delivered."""
     wasted_usd: float
     idle_usd: float | None
     unbilled_usd: float
@@ -35,8 +35,7 @@ class BillLine:
 
 
 def sum_lines(lines: Iterable[BillLine]) -> BillLine:
-    """Return the sum of one or more lines. The sum has an empty replica and the earliest hour of
-    the lines."""
+    """Sum of one or more lines, with an empty replica and the earliest hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -65,8 +64,7 @@ class RequestPrice(NamedTuple):
     line: BillLine | None
     usd_per_s: float
     usd_per_weight: float | None
-    """Price per weighted token; None if the ledger reports the seconds of requests, because
-    requests are then priced by these seconds."""
+    """Per weighted token; None if the ledger reports the seconds of requests."""
 
 
 def line_of(
@@ -77,8 +75,7 @@ def line_of(
     *,
     engine_data_deleted: bool,
 ) -> RequestPrice | None:
-    """Return a replica's line for one hour and the price of its requests; None without a price.
-    `engine_data_deleted` is true if the store has no complete engine data for this hour."""
+    """A replica's line for one hour and the price of its requests; None without a price."""
     replica, hour = key
     rated = [
         (rate, None if engine_data_deleted else uptime.hours.get((engine, hour)))
@@ -121,7 +118,7 @@ def line_of(
             return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # Only rounding can make the difference negative: `uptime` limits busy time to the uptime.
+        # only rounding can make the difference negative
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:

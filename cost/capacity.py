@@ -1,25 +1,18 @@
-"""Estimate the highest request rate at which the objectives are met.
+"""Estimate the highest request rate at which the objectives are met. Pure.
 
-Pure. The input is the number of requests and of good requests in each of many time ranges. The
-highest rate among the ranges that met the objectives is too high an estimate. A range may receive
-more requests than usual by chance, and an overloaded range may meet the objectives by chance. The
-estimate here removes both effects:
+The highest rate among the ranges that met the objectives is too high: its rate may be high by
+chance, or an overloaded range good by chance. Therefore:
 
-1. Each range's requests are divided into two halves at random. If requests arrive independently at
-   a fixed load, the sizes of the two halves are independent of each other. The ranges are sorted by
-   the rates of their first halves. The rates of the second halves are used for the estimate, so the
-   sorting does not bias the estimate. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning
-   for convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
-2. Ranges that are neighbours in this order are combined into bands. Each band has a rate and a
-   share of good requests. A function is fitted to these shares. The function never increases with
-   the rate, so a band that is good by chance is averaged with bad bands. Source: Ayer, Brunk,
-   Ewing, Reid and Silverman, "An empirical distribution function for sampling with incomplete
+1. Divide each range's requests into two halves at random, which are independent for independent
+   arrivals. Sort the ranges by the rate of one half, and measure with the other half. Source:
+   Neufeld et al., "Data thinning for convolution-closed distributions", JMLR 25 (2024).
+2. Combine neighbouring ranges into bands, and fit shares of good requests that never increase with
+   the rate. Source: Ayer et al., "An empirical distribution function for sampling with incomplete
    information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
-3. A band is sustainable if its fitted share of good requests is at least one standard error above
-   the target. The standard error is computed from the differences between ranges.
-4. The estimate is the rate of the sustainable band with the highest rate. If even the band with the
-   highest rate of all is sustainable, the mean rate of all ranges is sustainable too, and has less
-   noise. In this case, the estimate is the larger of the two rates.
+3. A band is sustainable if its fitted share is at least one standard error, computed from the
+   ranges' differences, above the target.
+4. The estimate is the rate of the fastest sustainable band. If this is the fastest of all, the mean
+   rate of all ranges is sustainable too, with less noise; the larger of the two is used.
 """
 
 from collections.abc import Sequence
@@ -32,26 +25,22 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests for an estimate. A few requests may meet an objective by chance."""
+"""A few requests may meet an objective by chance."""
 BAND_REQUESTS: Final = 2_500
-"""Minimum number of requests in a band. With 2,500 requests, the relative standard error of the
-band's rate is 1/√2500 = 2 %."""
+"""Requests per band, for a relative standard error of its rate of 1/√2500 = 2 %."""
 
 BAND_INTERVALS: Final = 6
-"""Minimum number of five-minute ranges in a band. A fleet with a constant overload of 20 % was
-simulated: with one range per band, it seemed to meet its objective in 14 of 80 simulations, and
-with six ranges per band in 0 of 120."""
+"""Five-minute ranges per band. In simulations of a constant 20 % overload, one range per band met
+the objective in 14 of 80, six in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The counts of good requests and of all requests of one objective, in each time range."""
+    """One objective's counts by time range."""
 
     target: float
     good: IntArray
-    """(n,) number of good requests in each range."""
     every: IntArray
-    """(n,) number of requests that the objective counts in each range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +48,9 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """The largest number of requests that one of the objectives counts; 0 without objectives."""
+    """The largest number of requests that an objective counts."""
     rps: float | None
-    """Requests per second; None if there are too few requests, or if no band meets the
-    objectives."""
+    """Requests per second; None if there are too few requests, or if no band is sustainable."""
 
     @property
     def known(self) -> bool:
@@ -73,12 +61,12 @@ class SustainableRate:
 def sustainable_rate(
     objectives: Sequence[ObjectiveCounts], lengths_s: IntArray, seed: int = 0
 ) -> SustainableRate:
-    """Return the highest request rate at which all objectives are met.
+    """The highest request rate at which all objectives are met.
 
     Args:
-        objectives: the counts of each objective. All objectives have the same time ranges.
+        objectives: all with the same time ranges.
         lengths_s: (n,) length of each range in seconds.
-        seed: seed of the random division into halves.
+        seed: of the random division into halves.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -100,13 +88,13 @@ def sustainable_rate(
     mean_rps = requests / float(lengths_s[there].sum())
     if len(met) == 1:
         return SustainableRate(requests, mean_rps)
-    # `measured` counts only half of the requests, so multiply by two.
+    # `measured` counts only half of the requests
     rps = 2.0 * float(measured[band == best].sum()) / float(lengths_s[order][band == best].sum())
     return SustainableRate(requests, rps if best else max(rps, mean_rps))
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate."""
+    """(n,) band of each range. Ranges are in order of decreasing rate."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -120,8 +108,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective: (bands,). The bands are in order of decreasing
-    rate."""
+    """(bands,), in order of decreasing rate."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -139,16 +126,12 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Combine neighbouring bands into blocks, so that the share of good requests increases from
-    block to block. The bands are in order of decreasing rate.
-
-    Return the index of each band's block: (bands,).
-    """
+    """Combine neighbouring bands, in order of decreasing rate, so that the share of good requests
+    increases."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because a quotient is not defined for an empty
-        # band.
+        # a·d ≥ c·b instead of a/b ≥ c/d, because a band may be empty
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -1,8 +1,4 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour, from cells. Pure.
-
-A cell is the sum of the requests with the same labels in one hour
-(`telemetry.billing_data.BillingCells`).
-"""
+"""Sum the billed seconds and weighted tokens of each replica and hour, from cells. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,28 +12,24 @@ from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
-"""Outcomes of requests whose responses were not delivered."""
+"""Outcomes without a delivered response."""
 
 
 class Charge(NamedTuple):
-    """The billed seconds and the weighted tokens of the requests of one replica in one hour."""
+    """What the requests of one replica in one hour are billed for."""
 
     requests: int = 0
     ledger: bool = False
     billed_s: float = 0.0
     wasted_s: float = 0.0
     lost_s: float = 0.0
-    """The part of `billed_s` for requests whose responses were not delivered."""
+    """Part of `billed_s`: requests whose responses were not delivered."""
     weight: float = 0.0
     lost_weight: float = 0.0
 
 
 class WeighedTokens(NamedTuple):
-    """The weighted numbers of input and of output tokens of each cell (the requests with the same
-    labels in one hour). The weight of a token is its relative cost (`cost.weights`).
-
-    Both arrays are (cells,).
-    """
+    """Each cell's tokens times their relative cost (`cost.weights`): (cells,)."""
 
     input: FloatArray
     output: FloatArray
@@ -46,7 +38,7 @@ class WeighedTokens(NamedTuple):
 def weighed_tokens(
     cells: BillingCells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
 ) -> WeighedTokens:
-    """Return the total weight of each cell's input tokens and of its output tokens."""
+    """The weights of each cell's input and output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
     uncached, cached, output = (
         np.array([getattr(each, name) for each in of_key], float)[hours.which]
@@ -58,8 +50,7 @@ def weighed_tokens(
 
 
 def are_lost(cells: BillingCells) -> BoolArray:
-    """Return whether the responses of the requests in each cell (with the same labels in one hour)
-    were not delivered: (cells,)."""
+    """Whether the responses to each cell's requests were not delivered: (cells,)."""
     place = list(cells.by).index("outcome")
     return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
 
@@ -67,7 +58,7 @@ def are_lost(cells: BillingCells) -> BoolArray:
 def charges_of(
     cells: BillingCells, hours: ReplicaHours, weighed: WeighedTokens
 ) -> Sequence[Charge]:
-    """Return the charge of each replica and hour, in the order of `hours.keys`."""
+    """The charges in the order of `hours.keys`."""
     lost = are_lost(cells)
     billed_s = cells.sums["billed_s"]
     weight = weighed.input + weighed.output

@@ -1,20 +1,16 @@
-"""Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs.
+"""Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
-Pure. Energy is read from counters at the ends of minutes. Over less than a minute, the measured
-energy is not reliable, because power sensors do not measure continuously (an H100's sensor measures
-only a quarter of the time: arXiv 2312.02741). For each replica, this line is fitted to the energy
-of each minute, or of each hour if the time range is long:
+Measurements over less than a minute are unreliable, because power sensors do not measure
+continuously (arXiv 2312.02741). For each replica, this line is fitted to the minutes, or to the
+hours of a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-T is the length of an interval in seconds, `busy` is the number of seconds in which the engines were
-busy, and E is the energy in joules. The coefficient a is the power of idle GPUs, so the idle energy
-is a·(T − busy). The rest of the energy is the busy energy. The busy energy is divided among the
-requests in proportion to their cost. The energy of unbilled busy time is not assigned to any
-request.
+E is the energy in joules, T the seconds, and `busy` the busy seconds. Idle energy is a·(T − busy).
+The rest is divided among requests in proportion to their cost, except for unbilled time.
 
-If there are too few minutes, or if their busy shares (busy/T) are too similar, no line is fitted.
-Then idle GPUs are assumed to draw the same power as busy GPUs, so the idle energy is too high.
+Without a fit (too few buckets, or similar busy shares), idle energy is too high: idle GPUs are
+assumed to draw as much as busy ones.
 """
 
 from collections import Counter, defaultdict
@@ -33,19 +29,17 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 MIN_BUCKETS: Final = 10
 MIN_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share. If the shares are more
-similar, the line's two coefficients cannot be determined."""
+"""Minimum range of busy shares (busy/T). Similar shares do not determine two coefficients."""
 MAX_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
+"""Maximum plausible power of a GPU in watts. A faster rise is a counter reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` adds values that have the same number (of a replica or engine) and the same time. The
-fastest way is an array with one element for each pair of a number and a time. But if this array had
-more than `_DENSE` elements per value, it would be faster to sort the values."""
+"""`_sums` adds into a dense array up to this number of elements per value. Beyond it, sorting is
+faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +49,10 @@ class Energy:
     joules: float
     idle_j: float
     seen_s: float
-    """GPU-seconds for which energy counters were read."""
+    """GPU-seconds with readings."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead; None if the emissions are unknown."""
+    """With the data centre's overhead; None if unknown."""
     fitted: bool
-    """Whether the idle power comes from the fit."""
 
     @property
     def kwh(self) -> float:
@@ -68,7 +61,8 @@ class Energy:
 
 
 def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica, without replicas whose counters cover less than a minute."""
+    """The energy by replica. Replicas whose counters cover less than a minute are
+    omitted."""
     drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
     busy = _busy_shares(billing_data, uptime)
     gpus_of = Counter(replica for replica, _ in billing_data.gpus.gpus)
@@ -93,7 +87,7 @@ def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Return the sum of the replicas' energy; None if there are no replicas."""
+    """Sum over replicas; None without replicas."""
     known = list(several)
     if not known:
         return None
@@ -115,12 +109,10 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Return the busy energy of each group.
-
-    A group's energy is None if none of its replicas has both energy counters and a price.
+    """Each group's busy energy; None if none of its replicas has both counters and a price.
 
     Args:
-        energies: energy by replica, for the same window.
+        energies: by replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)
     for line in bill.lines:
@@ -153,7 +145,7 @@ def _sum_of_both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """Return the CO₂ emissions in grams, including the data centre's overhead."""
+    """The CO₂ emissions in grams, with the data centre's overhead; None if unknown."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
@@ -174,8 +166,7 @@ class _Drawn(NamedTuple):
 
 
 def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """Return the joules and seconds of each replica's GPUs, by minute or hour. The interval between
-    two readings of a counter is assigned to the minute or hour in which the interval begins."""
+    """An interval between two readings belongs to the bucket in which it begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -203,9 +194,7 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
 def _busy_shares(
     billing_data: BillingData, uptime: Uptime
 ) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """Return two arrays for each replica: the start of each minute or hour in unix seconds, and the
-    busy share of the time that samples cover. The busy share is a mean over the replica's engines.
-    """
+    """By replica: bucket starts in unix seconds, and mean busy share of its engines."""
     totals = billing_data.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
     seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
@@ -233,9 +222,8 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum each array in `values` over the positions with the same number in `of` and the same time
-    in `at`. Return the numbers and the times of the distinct pairs, sorted, and the sums for each
-    pair."""
+    """Sum each array by pair of `of` and `at`. Return the distinct pairs, sorted, and their
+    sums."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -256,8 +244,6 @@ def _sums(
 
 
 def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
-    """Yield each distinct value of a sorted array, and the slice of the positions that have this
-    value."""
     found, first = np.unique(of, return_index=True)
     ends = np.append(first, of.size)[1:]
     for each, start, end in zip(found.tolist(), first.tolist(), ends.tolist(), strict=True):
@@ -265,8 +251,7 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time in `at`; 0 if unknown. `at` and the known times are
-    sorted."""
+    """0 if unknown. `at` and the known times are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -275,16 +260,12 @@ def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> Float
 
 
 def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[float | None, bool]:
-    """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
-
-    Args:
-        seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
-    """
+    """The idle power of one GPU in watts (None if unknown), and whether it was fitted."""
     if joules.size < MIN_BUCKETS:
         return None, False
     if busy.max() - busy.min() < MIN_SPREAD:
         return None, False
-    # One hour has the same influence on the fit as sixty minutes.
+    # one hour weighs as much as sixty minutes
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

@@ -1,5 +1,4 @@
-"""Find the price of each engine by hour, from its reported device or the names of its GPUs. Pure.
-An engine has one price per hour: the price of its device at the end of the hour."""
+"""Find each engine's price by hour: the price of its device at the end of the hour. Pure."""
 
 from collections import defaultdict
 from functools import cache
@@ -11,7 +10,8 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """The price of each engine."""
+    """Prices by engine and hour, for the device that the engine or else its replica's GPUs
+    report."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
@@ -19,7 +19,7 @@ class EngineRates:
         for start in sorted(billing_data.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        # Cached, because matching the patterns is slow.
+        # matching the patterns is slow
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region
@@ -34,8 +34,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """Return the name of an engine's device at the end of an hour, and the engine's number of
-        devices."""
+        """An engine's device name at the end of an hour, and its number of devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -50,7 +49,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> EnginePrice | None:
-        """Return the price of an engine, or None if no entry of the price list matches."""
+        """Price of an engine in an hour; None if no entry matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None
@@ -58,11 +57,11 @@ class EngineRates:
         return self._rate(engine[0], device, gpus, region)
 
     def engines(self, replica: str | None) -> list[Engine]:
-        """Return the engines of a replica."""
+        """The engines of a replica."""
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[EnginePrice]]:
-        """Return the price of each engine in its last hour, grouped by replica."""
+        """Each engine's price in its last hour, by replica."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

@@ -1,5 +1,5 @@
-"""Defines the error for an invalid price file."""
+"""The error for an invalid price file."""
 
 
 class PriceError(Exception):
-    """A price file is invalid or cannot be read. The message states how to correct the file."""
+    """The message states how to correct the price file."""

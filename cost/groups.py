@@ -1,4 +1,4 @@
-"""Compute the cost of requests by label, and the cost of their input and output tokens. Pure."""
+"""Compute the cost of requests by label, and of their input and output tokens. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,15 +13,14 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class BillGroup:
-    """Requests with the same values of the bill's labels. `usd` is None if no request has a
-    price."""
+    """Requests with the same labels. `usd` is None if no request has a price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0
     unpriced: int = 0
-    """Number of requests on servers without a price."""
+    """Requests on servers without a price."""
     usd: float | None = None
-    """Total cost, including waste."""
+    """Includes waste."""
     lost_usd: float = 0.0
     wasted_usd: float = 0.0
     engine_s: float = 0.0
@@ -32,16 +31,16 @@ class BillGroup:
     out_usd: float = 0.0
     priced_by: set[PricedBy] = field(default_factory=set)
     usd_of: dict[str, float] = field(default_factory=dict)
-    """`usd` by replica."""
+    """By replica."""
 
     @property
     def usd_per_1k_in(self) -> float | None:
-        """Cost per thousand input tokens, including cached tokens."""
+        """Per thousand input tokens, including cached ones."""
         return self._per_1k(self.in_usd, self.prompt_tokens)
 
     @property
     def usd_per_1k_out(self) -> float | None:
-        """Cost per thousand output tokens."""
+        """Per thousand output tokens."""
         return self._per_1k(self.out_usd, self.output_tokens)
 
     def _per_1k(self, usd: float, tokens: int) -> float | None:
@@ -51,7 +50,7 @@ class BillGroup:
 
 
 def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
-    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`."""
+    """Group requests by labels, in order of cost, or of labels if `by` contains `hour`."""
     names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
 
@@ -99,8 +98,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
 def grouped(
     cells: BillingCells, by: Sequence[str]
 ) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the index of the group of each cell: (cells,). A cell is
-    the sum of the requests with the same labels in one hour."""
+    """Each group's labels, and each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [
@@ -123,11 +121,10 @@ def grouped(
 def _split(
     costs: RequestCosts, which: IntArray, number: int
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
-    """Return the input cost and the output cost of each group, and each group's cost by replica.
+    """Each group's input cost, output cost, and cost by replica.
 
-    The cost of each replica and hour is divided separately into input and output cost. The tokens
-    of a request are assigned to the hour in which the request was received. If an hour has a cost
-    but no tokens, the input share is the share of prefill in that hour's step time.
+    Each replica and hour is divided separately. Tokens belong to the hour of the request's receipt.
+    An hour without tokens is divided by the prefill share of its step time.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

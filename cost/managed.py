@@ -1,12 +1,9 @@
-"""Compute the cost of the same tokens at a managed API, and the break-even of self-hosting.
+"""Compute the cost of the same tokens at a managed API, and the break-even of self-hosting. Pure.
 
     break-even = fixed monthly cost / mean price of a request at the managed API
 
-The break-even is a number of requests per month. The fixed monthly cost is the cost of all engines,
-because an idle GPU costs as much as a busy GPU. The break-even is valid only up to the rate at
-which the objectives are met (`cost.capacity`), because a higher rate needs more engines.
-
-Pure. The prices are part of the package genai-prices; nothing is downloaded.
+The fixed cost includes idle engines. Prices come from the package genai-prices; nothing is
+downloaded.
 """
 
 from collections.abc import Sequence
@@ -23,7 +20,7 @@ MONTH_S: Final = 730 * 3_600
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Token counts, summed over requests."""
+    """Sums over requests."""
 
     requests: int
     prompt: int
@@ -40,11 +37,10 @@ class ManagedCost:
     at: ManagedModel
     usd: float
     cached_discounted: bool
-    """Whether the API charges less for cached tokens."""
 
     @property
     def usd_per_request(self) -> float:
-        """Mean cost of a request at the managed API."""
+        """Mean cost per request."""
         return self.usd / self.tokens.requests
 
 
@@ -59,20 +55,18 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None if the sustainable rate is
-        unknown."""
+        """Whether the objectives are met at this rate; None if unknown."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """A served model has no configured managed model, or genai-prices does not contain it."""
+    """A served model has no managed model, or genai-prices does not contain it."""
 
 
 def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
-    """Return the token counts of requests that reached an engine, by requested model. Models
-    without tokens are omitted."""
+    """Count the tokens of requests that reached an engine, by requested model."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -87,10 +81,9 @@ def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
 
 
 def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> ManagedCost:
-    """Return the cost of a served model's traffic at the corresponding managed model.
+    """The cost of a served model's traffic at the corresponding managed model.
 
-    Some managed APIs have prices that depend on a request's length. Only the sums of the tokens are
-    known here, so every request is priced as a request of mean length.
+    If a price depends on the request's length, every request is priced at the mean length.
 
     Raises:
         NoManagedPrice: there is no price.
@@ -130,12 +123,12 @@ def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> Manage
 def break_even(
     usd_per_hour: float, compared: Sequence[ManagedCost], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the request rate at which the engines cost as much as the API; None if no traffic can
-    be compared.
+    """The rate at which the engines cost as much as the API; None without comparable
+    traffic.
 
     Args:
-        usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison for every model that the engines serve.
+        usd_per_hour: of all engines, busy or idle.
+        compared: all models that the engines serve.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

@@ -1,6 +1,4 @@
-"""Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
-is not text is an error. If such an entry were ignored, the bill could be wrong without a
-message."""
+"""Parse a price file strictly: an ignored entry would make the bill wrong without a message."""
 
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -31,10 +29,10 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return the prices of the price file, if one is configured, followed by the default prices.
+    """The prices of the file, if any, followed by the default prices.
 
     Raises:
-        PriceError: the file cannot be read or is invalid.
+        PriceError: the file is unreadable or invalid.
     """
     if path is None:
         return _defaults()
@@ -48,7 +46,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file, or of the file that the environment names."""
+    """The prices of the given file, or else of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -62,8 +60,8 @@ def parse_prices(written: str, file: str) -> PriceList:
     """Parse a price list.
 
     Args:
-        written: YAML text with one or more of the keys devices, replicas, managed, carbon and pue.
-        file: file name for error messages, and as the source of entries without a source.
+        written: YAML with any of the sections devices, replicas, managed, carbon and pue.
+        file: name for errors, and the source of entries without one.
 
     Raises:
         PriceError: the text is invalid.

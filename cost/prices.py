@@ -1,8 +1,6 @@
-"""Find the price of an engine per second.
+"""Find the price of an engine: its replica's price, or else the sum of its GPUs' prices.
 
-Pure. If a price is configured for the replica's name, it is the price of the engine. If not, the
-engine's price is the sum of the prices of its GPUs. The number of GPUs is the tensor-parallel size
-times the pipeline-parallel size. If there is no price, the cost is None and not $0.
+An engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None, not $0. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class PriceOrigin:
-    """The source of a price: name, page, and a date on which the price applied."""
+    """Source of a price, with its page and date."""
 
     source: str
     page: str | None = None
@@ -27,8 +25,7 @@ class PriceOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains the prices of the regions whose price
-    differs."""
+    """Price of one device. `regions` contains the prices that differ."""
 
     name: str
     match: tuple[str, ...]
@@ -39,7 +36,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of a whole engine. `match` contains patterns of replica names."""
+    """Price of a whole engine. `match` contains patterns of replica names."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -48,8 +45,7 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed model that corresponds to a served model. `match` contains patterns of the served
-    model's name. `provider` and `model` are the names in genai-prices."""
+    """`match` contains patterns of served names; `provider` and `model` are genai-prices' names."""
 
     match: tuple[str, ...]
     provider: str
@@ -58,7 +54,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The emissions per kilowatt-hour. `match` contains patterns of region names."""
+    """Emissions of electricity. `match` contains patterns of region names."""
 
     name: str
     match: tuple[str, ...]
@@ -85,7 +81,7 @@ class EnginePrice:
 
     @property
     def usd_per_hour(self) -> float:
-        """Price per hour."""
+        """USD per hour."""
         return self.usd_per_s * HOUR_S
 
 
@@ -99,7 +95,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """The price list. If several entries match a name, the first entry applies."""
+    """A price list. The first matching entry applies."""
 
     devices: tuple[DevicePrice, ...] = ()
     replicas: tuple[ReplicaPrice, ...] = ()
@@ -108,7 +104,7 @@ class PriceList:
     pue: Overhead | None = None
 
     def before(self, later: "PriceList") -> "PriceList":
-        """Return a list with these prices, followed by the prices of `later`."""
+        """Return these prices, followed by the prices of `later`."""
         return PriceList(
             self.devices + later.devices,
             self.replicas + later.replicas,
@@ -125,11 +121,11 @@ class PriceList:
         gpus: int | None = None,
         region: str | None = None,
     ) -> EnginePrice | None:
-        """Return the price of an engine per second; None if no entry matches.
+        """The price of an engine; None if no entry matches.
 
         Args:
-            device: the device's name, as in `EngineStart.device`.
-            gpus: number of devices. None means one device, for example a CPU.
+            device: as in `EngineStart.device`.
+            gpus: number of devices; None means one, such as a CPU.
         """
         named = _first_match(self.replicas, replica)
         if named is not None:
@@ -142,12 +138,11 @@ class PriceList:
         return EnginePrice(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
 
     def managed_model(self, model: str | None) -> ManagedModel | None:
-        """Return the managed model that corresponds to a served model."""
+        """The managed model that corresponds to a served model."""
         return _first_match(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """Return the emissions of a region's electricity. For an unknown region, the entry whose
-        pattern matches every name is used, if there is one."""
+        """The emissions of a region. An unknown region matches only an entry for every name."""
         return _first_match(self.carbon, region or "unknown")
 
 

@@ -1,9 +1,7 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-The price depends on the device that the engine reported when it started. If the engine reported no
-device, the names of the replica's GPUs are used. If the engine is unknown or has no price, a
-request's cost is None, not 0. If a request has no billed seconds, its cost is computed from the
-seconds that the engine's step model predicts for its tokens, and `priced_by` is `tokens`.
+A cost without a known price is None, not 0. Without billed seconds, the step model's prediction for
+the tokens is used, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -19,8 +17,8 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Maximum number of engines. A limit is needed, because the senders of the data choose the engines'
-names. Above the limit, the engine that was added first is removed."""
+"""Senders choose the engines' names. Above the limit, the engine that was added first is
+removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -32,17 +30,15 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Sets the cost of requests. Thread-safe, because `/metrics` reads prices concurrently."""
+    """Sets the cost of requests. Thread-safe: `/metrics` reads prices concurrently."""
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
         self._lock = threading.Lock()
         self._starts: dict[Engine, EngineStart] = {}
         self._gpus: dict[str, dict[str, str]] = {}
-        """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """Cache of prices by engine."""
 
     def update(
         self,
@@ -50,8 +46,7 @@ class Pricing:
         samples: Iterable[EngineSample] = (),
         gpus: Iterable[GpuSample] = (),
     ) -> None:
-        """Store the devices, GPU names and step models of engines, from which prices are
-        computed."""
+        """Store what determines prices: devices, GPU names and step models."""
         with self._lock:
             self._update(starts, samples, gpus)
 
@@ -76,7 +71,7 @@ class Pricing:
                 self._usd_per_s.clear()
         for sample in samples:
             if sample.step_model_base_s is not None:
-                # Older plugins report no λ.
+                # older plugins report no λ
                 launch_s = sample.step_model_per_prefill_step_s or 0.0
                 fit = (*(getattr(sample, name) for name in COEFFICIENTS[:-1]), launch_s)
                 if None not in fit:
@@ -98,7 +93,7 @@ class Pricing:
                 requests.rows[place] = _priced(row, modelled_s * usd_per_s, PricedBy.TOKENS)
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
-        """Return the price per second of an engine with all its GPUs; None if unknown."""
+        """Price of an engine with all its GPUs; None if unknown."""
         with self._lock:
             return self._known_rate((replica, engine))
 
@@ -115,8 +110,7 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # If the engine number is unknown and all engines of the replica have the same price,
-            # use this price.
+            # Use the common price, if all engines of the replica have the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -135,7 +129,6 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))
@@ -156,7 +149,7 @@ class Pricing:
 
 
 def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
-    return (*row[:_COST], cost_usd, priced_by.value)  # these are the row's last two columns
+    return (*row[:_COST], cost_usd, priced_by.value)  # the row's last two columns
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

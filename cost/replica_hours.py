@@ -1,5 +1,5 @@
-"""Assign each cell the index of its replica and hour. A cell is the sum of the requests with the
-same labels in one hour (`telemetry.billing_data.BillingCells`). Pure."""
+"""Map cells to replicas and hours. A cell is the sum of the requests with the same labels in one
+hour (`telemetry.billing_data.BillingCells`). Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,23 +10,22 @@ from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray, IntArray
 
 Key = tuple[str | None, int]
-"""Replica and start of the hour in unix seconds."""
+"""Replica, and start of the hour in unix seconds."""
 
 
 class ReplicaHours(NamedTuple):
-    """The replica and hour of each cell (the requests with the same labels in one hour). Cell i has
-    the replica and hour `keys[which[i]]`."""
+    """Cell i has the replica and hour `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray
 
     def sum(self, values: FloatArray | IntArray | BoolArray) -> FloatArray:
-        """Return the sum of the cells' values for each replica and hour: (keys,)."""
+        """Sum the cells' values for each replica and hour: (keys,)."""
         return np.bincount(self.which, values, len(self.keys)).astype(float)
 
 
 def replica_hours(cells: BillingCells) -> ReplicaHours:
-    """Return the replica and hour of each cell."""
+    """The replica and hour of each cell."""
     place = list(cells.by).index("replica")
     numbers: dict[str | None, int] = {}
     of_labels = [numbers.setdefault(labels[place], len(numbers)) for labels in cells.labels]

@@ -1,5 +1,4 @@
-"""Compute the cost of requests, as columns with one value for each cell: for the requests with the
-same labels in one hour. Pure."""
+"""Compute the cost of requests, as columns with one value per cell. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,29 +15,25 @@ from telemetry.counter_series import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
-    """The cost of the requests in each cell. A cell contains the requests with the same labels in
-    one hour (`telemetry.billing_data.BillingCells`)."""
+    """The cost of the requests in each cell: (cells,)."""
 
     cells: BillingCells
     hours: ReplicaHours
     weighed: WeighedTokens
     priced: BoolArray
-    """Whether the replica has a price in this hour."""
     by_tokens: BoolArray
-    """Whether the cost is divided in proportion to weighted tokens, because no ledger reports
-    seconds."""
+    """Whether the cost is divided by weighted tokens, for lack of a ledger."""
     usd: FloatArray
-    """Cost without `wasted_usd`; 0 if the replica has no price in this hour."""
+    """Without `wasted_usd`; 0 without a price."""
     wasted_usd: FloatArray
     engine_s: FloatArray
-    """Billed and wasted seconds from the ledger; 0 if no ledger reports them."""
+    """Billed and wasted seconds from the ledger; 0 without a ledger."""
     lost: BoolArray
     in_shares: FloatArray
-    """The input share of the cost for each key of `hours`: (keys,). This share is used for requests
-    that have a cost but no tokens in that hour."""
+    """(keys,) input share of the cost, for hours with a cost but no tokens."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
-        """Return the costs of the cells for which `chosen` is true."""
+        """Select the cells for which `chosen` is true."""
         return replace(
             self,
             cells=self.cells.at(chosen),
@@ -53,12 +48,12 @@ class RequestCosts:
         )
 
     def where(self, equals: Mapping[str, str | None]) -> "RequestCosts":
-        """Return the costs of the cells whose requests have these labels."""
+        """Select the cells with these labels."""
         return self.at(self.cells.have(equals)) if equals else self
 
     @property
     def total_usd(self) -> float | None:
-        """Cost of all requests, including waste, or None if no request has a price."""
+        """Cost including waste; None if no request has a price."""
         if not self.priced.any():
             return None
         return float(self.usd.sum() + self.wasted_usd.sum())
@@ -71,11 +66,10 @@ def costs_of(
     pricing: Mapping[Key, RequestPrice],
     weights: Mapping[Key, TokenWeights],
 ) -> RequestCosts:
-    """Return the cost of the requests in each cell.
+    """The cost of the requests in each cell.
 
     Args:
-        pricing: the price of requests by replica and hour. Replicas and hours without a price are
-            absent.
+        pricing: by replica and hour; absent without a price.
     """
     nan = float("nan")
     prices = [pricing.get(key) for key in hours.keys]

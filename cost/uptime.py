@@ -1,19 +1,14 @@
-"""Compute the time that each engine was up, loading and busy, by hour.
+"""Compute the time that each engine was up, loading and busy, by hour. Pure.
 
-Pure. Between two samples that are at most GAP_S (a minute) apart, the engine is assumed to be up,
-and its totals (counters, such as busy seconds) are assumed to grow evenly. A longer gap is neither
-billed nor counted as idle, because the machine may not have been rented during the gap. Totals
-start at 0 when the process starts.
+An engine is up between two samples that are at most GAP_S apart, and its totals grow evenly. A
+longer gap is neither billed nor idle: the machine may not have been rented.
 
-If two processes report totals of engine steps for the same engine name at the same time, two
-servers share this name. Each server uses a machine, so the time of both servers is billed. A
-process without step totals is an API server of the engine, and not a second server.
+Two processes that report step totals under one name at the same time are two servers. A process
+without step totals is an API server.
 
-A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. If
-a part of the surplus does not fit there, the samples contradict each other, for example because of
-a reset. This part is added to `contradicted_s` and not to the busy time, so the busy time never
-exceeds the uptime.
+A step's time is reported at its end, so busy time may exceed the time between two samples. The
+surplus is moved to earlier segments. What does not fit there contradicts the samples, for example
+after a reset, and is added to `contradicted_s`.
 """
 
 from collections import defaultdict
@@ -30,9 +25,7 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
-"""Maximum number of process ids for which `servers_at` checks whether processes of one engine ran
-at the same time. The check is slow. If there are more process ids, only those with the most starts
-are checked."""
+"""Process ids of an engine that `servers_at` checks for concurrency, which is slow."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -42,39 +35,32 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """The times and work of one engine in the part of one hour that lies within the window. `work`
-    contains the increase of each total of `telemetry.billing_data.WORK`."""
+    """One engine's times and work in the part of an hour within the window."""
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading: the sum over the servers that share its
-    name."""
+    """Includes loading. Summed over the servers that share the engine's name."""
     loading_s: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float | None:
-        """Seconds that the engine spent in steps; None if they are not reported."""
+        """Seconds in steps; None if not reported."""
         busy_s = self.work.get("busy_s_total")
         return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of each engine and the region of each replica. The key of an hour is the engine and
-    the start of the hour in unix seconds."""
+    """Hours by engine and start of the hour in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
-    """Region by replica."""
     gaps_s: float
-    """Total length of the gaps in seconds. A gap is a time of more than GAP_S between two samples
-    of an engine."""
+    """Total length of the gaps longer than GAP_S."""
     up_s: float = 0.0
-    """Seconds in the window in which at least one engine was up."""
+    """Seconds in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
-    """The first and the last instant in the window at which an engine was up; None if no engine was
-    up."""
     contradicted_s: float = 0.0
 
 
@@ -84,11 +70,10 @@ def uptime_of(
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
 ) -> Uptime:
-    """Return the uptime of each engine in a window.
+    """The uptime of each engine in a window.
 
     Args:
-        samples: engine samples from the window, and from up to GAP_S before and after it, to cover
-            the window's edges.
+        samples: from the window and up to GAP_S around it.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
@@ -97,7 +82,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # Process the rows in order of time, so that the latest step model of each hour is stored.
+    # in order of time, so that each hour keeps its latest step model
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -139,23 +124,18 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Time ranges between two samples of one process: the start, the end, and the increase of each
-    total in WORK.
-    """
-
     start_ns: IntArray
     end_ns: IntArray
     grown: dict[str, FloatArray]
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one process. Each row contains the first and the last sample of a
-    minute or hour. One segment is the time between these two samples, and another is the time from
-    a row's last sample to the next row's first sample. The first segment begins at the process's
-    start if the start is at most GAP_S before the first row."""
+    """The segments of one process: from the first to the last sample of each row, and from
+    there to the next row. The first segment begins at the process's start if that is at most GAP_S
+    earlier."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may lack a total. In this case, the increase from the process's
-    # start to the total's first value is assigned to the segment that ends at this first value.
+    # The first samples may lack a total. Its increase since the start then belongs to the segment
+    # that ends at its first value.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -172,21 +152,17 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
             each[0] = last[0]
         elif begun:
             each[rows.size :][intervals.next_positions == known] = first[known]
-        # A total can decrease only by a reset.
+        # a total decreases only by a reset
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time that exceeds a segment's length (the surplus) to earlier segments.
+    """Move busy time beyond a segment's length (the surplus) to earlier segments.
 
-    Return the changed segments, and the busy seconds of each segment that fit neither into the
-    segment nor into an earlier one: (n,).
-
-    From the last segment to the first, the surplus of each segment is moved to the previous
-    segment. This is the recursion of the waiting time in a queue (Lindley 1952), which is computed
-    with a running minimum. The surplus is not moved across a gap. At most GAP_S of a segment's own
-    surplus is moved, because a step rarely takes longer than GAP_S.
+    Return the segments, and the busy seconds of each that fit nowhere: (n,). As in a queue (Lindley
+    1952), the surplus moves from segment to previous segment, but not across a gap, and at most
+    GAP_S of a segment's own: steps rarely take longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -197,7 +173,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
         return segments, beyond_s
     surplus_s = reported_s - beyond_s - length_s
     carried_s = np.zeros(reported_s.size + 1)
-    """The busy seconds that each segment receives from the next segment."""
+    """Received from the next segment."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])
@@ -215,13 +191,11 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
 
 
 def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
-    """Return whether each segment ends within the window: (n,)."""
     return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
-    """Pieces of time ranges, cut at whole hours. Each piece has the index of its range, the start
-    of the hour in unix seconds, the piece's share of the range, and its length in nanoseconds."""
+    """Pieces of time ranges, cut at whole hours."""
 
     which: IntArray
     hour: IntArray
@@ -230,7 +204,6 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Clip time ranges to the window, and cut them at whole hours."""
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
     momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
@@ -269,14 +242,14 @@ def _note_work(
 
 
 class Spans(NamedTuple):
-    """Starts and ends of time ranges, in order and without overlap."""
+    """Time ranges, in order and without overlap."""
 
     start_ns: IntArray
     end_ns: IntArray
 
 
 class SampleSender(NamedTuple):
-    """A process that sends samples of an engine, with the time ranges in which it was up."""
+    """A process that sends samples of an engine, and when it was up."""
 
     process: int
     start_ns: IntArray
@@ -285,7 +258,6 @@ class SampleSender(NamedTuple):
 
 
 def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Return the union of time ranges, in order of time."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -296,8 +268,8 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
-    """Return the number of servers that share an engine's name at each instant: (n,). If only API
-    servers are up, the number is 1."""
+    """Return how many servers share an engine's name at each instant: (n,). API servers alone count
+    as one."""
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
     found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))
@@ -311,7 +283,6 @@ def servers_at(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
 
 
 def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
-    """Return the number of senders that are up at each instant: (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
         for edges in (
@@ -326,12 +297,10 @@ def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
 def presence(
     senders: Sequence[SampleSender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
-    """Return the time ranges in which an engine was up.
+    """The time ranges in which an engine was up, the servers in each, and whether it was
+    loading.
 
-    During a gap of at most GAP_S, for example while an engine restarts, one server counts as up.
-
-    Returns: the time ranges; the number of servers in each range; whether the engine was loading in
-    each range.
+    A gap of at most GAP_S, such as a restart, counts as one server up.
     """
     several = [Spans(each.start_ns, each.end_ns) for each in senders]
     several += [] if loading is None else [loading]
@@ -366,8 +335,7 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
 def _covered(
     several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the number of seconds of a window that lie in at least one of the ranges, and the
-    first and the last covered instant."""
+    """The covered seconds of a window, and the first and the last covered instant."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     start_ns, end_ns = np.maximum(start_ns, from_unix_ns), np.minimum(end_ns, to_unix_ns)
@@ -385,7 +353,6 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Store the latest coefficients of the step model in each hour."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -1,20 +1,15 @@
 """Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-Pure. If an engine's step model is known, the weights are the seconds of its steps by type of work:
+With a step model, the weights are the seconds of the steps by type of work:
 
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
 
-The Greek letters are the coefficients of the step model. P is the number of prompt tokens computed,
-Q the work of the attention of these tokens, L the number of steps with prefill, and C the number of
-context tokens that decodes read. S is the number of steps, N the number of decoding sequences
-summed over the steps, and r the number of requests. The sequences of a step share its fixed time γ.
-For this division, each request counts as one sequence in prefill. Cached tokens have no cost,
-because they are not computed.
+Greek letters are the step model's coefficients. P: prompt tokens computed. Q: their attention work.
+L: steps with prefill. C: context tokens that decodes read. S: steps. N: decoding sequences, summed
+over the steps. r: requests, each of which shares the fixed time γ as one sequence in prefill.
 
-The weights of a replica and hour are computed only from the steps, requests and tokens of that
-hour. So the cost of an hour is divided in the same way in every window that contains the whole
-hour.
+Weights depend only on their own hour, so an hour is divided in the same way in every window. Pure.
 """
 
 from collections import defaultdict
@@ -26,7 +21,7 @@ from cost.uptime import Hour, Uptime
 from telemetry.billing_data import COEFFICIENTS, BillingCells
 
 _REQUIRED = frozenset(COEFFICIENTS) - {"step_model_per_prefill_step_s"}
-"""The coefficients that every plugin reports. Older plugins report no λ."""
+"""Older plugins report no λ."""
 _REQUIRED_WORK = frozenset(("decodes_total", "prefill_attention_total"))
 
 
@@ -39,32 +34,30 @@ class TokenWeights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Share of prefill in the step time; None without a step model. It divides the cost of an hour
-    that has a cost but no tokens: the tokens of its requests are assigned to the earlier hour in
-    which the requests were received."""
+    """Prefill's share of the step time; None without a step model. It divides the cost of an hour
+    without tokens, whose requests were received in an earlier hour."""
     fixed_in_share: float | None = None
-    """Share of prefill in the fixed time of the steps: r/(r + N). None without a step model."""
+    """Prefill's share of the steps' fixed time: r/(r + N)."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
-        """Return the weights of a request's input tokens and of its output tokens."""
+        """The weights of a request's input and output tokens."""
         uncached = max(0.0, prompt - cached)
         return self.uncached * uncached + self.cached * cached, self.output * output
 
 
 BY_PRICE = TokenWeights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""The weights that are used without a step model: the prices of managed APIs for open models,
-relative to the price of an input token. The prices are medians over 421 models. 96 of these models
-have a price for cached input. Source: genai-prices 0.2.3."""
+"""Without a step model: medians of managed APIs' prices for 421 open models, relative to an input
+token (96 models have a price for cached input). Source: genai-prices 0.2.3."""
 
 
 def fitted(
     hours: Iterable[Hour], requests: float, prompt: float, output: float
 ) -> TokenWeights | None:
-    """Return the token weights of one replica in one hour; None if no engine reported a step model.
+    """The token weights of one replica in one hour; None without a step model.
 
     Args:
-        requests: number of requests received in that hour.
-        prompt: number of input tokens, without cached tokens.
+        requests: received in that hour.
+        prompt: input tokens without cached tokens.
     """
     prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False
@@ -85,8 +78,7 @@ def fitted(
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # `requests` is the number for the whole replica, so this division follows the sums over its
-        # engines.
+        # `requests` counts the whole replica, so divide after summing over its engines
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:
@@ -108,7 +100,7 @@ def fitted(
 def by_replica_hour(
     uptime: Uptime, cells: BillingCells, at: ReplicaHours
 ) -> dict[Key, TokenWeights]:
-    """Return the weights of each replica for each hour in which it received requests."""
+    """The weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():
         hours[replica, start].append(hour)

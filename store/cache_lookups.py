@@ -1,4 +1,4 @@
-"""Query lookups in caches of answers or embeddings, which are in front of the model."""
+"""Query lookups in caches of answers or embeddings in front of the model."""
 
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 
 class CacheLookupReport(NamedTuple):
-    """One row of the table of lookups: a report of a lookup in a cache."""
+    """A row of the table of lookups."""
 
     at_unix_ns: int
     trace_id: str
@@ -32,15 +32,14 @@ class CacheLookupReport(NamedTuple):
 
 
 EARLIER_NS: Final = 60 * 10**9
-"""A client's call begins before the lookup in the cache. The search for the calls of a window's
-lookups therefore begins this many nanoseconds before the window."""
+"""A client's call begins up to this long before its lookup in the cache."""
 
 Call = tuple[str, str]
-"""The trace id and the span id of a client's call."""
+"""Trace id and span id."""
 
 
 def lookup_count(engine: Engine, window: Window) -> int:
-    """Return the number of reports of lookups in a window."""
+    """The number of lookups in a window."""
     with reading(engine) as connection:
         number: int | None = connection.scalar(
             select(func.count()).select_from(LOOKUPS).where(_in(window))
@@ -49,7 +48,7 @@ def lookup_count(engine: Engine, window: Window) -> int:
 
 
 def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLookupReport]:
-    """Return the newest reports of lookups in a window, the newest first."""
+    """The newest lookups in a window, the newest first."""
     statement = (
         select(*(LOOKUPS.c[name] for name in CacheLookupReport._fields))
         .where(_in(window))
@@ -58,7 +57,7 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLook
     )
     found: list[CacheLookupReport] = []
     with reading(engine) as connection:
-        # Read from the driver's cursor, because its plain tuples are faster than SQLAlchemy's rows.
+        # the driver's plain tuples are faster than SQLAlchemy's rows
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             found += map(CacheLookupReport._make, rows)
@@ -66,11 +65,8 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLook
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
-    """Return the models of clients' calls, for lookups that were reported without a model.
-
-    Such a lookup comes from the span of an HTTP client. Its parent, the span of the client's call,
-    contains the model.
-    """
+    """The models of clients' calls, for lookups without a model: an HTTP client's span has
+    none, but its parent, the call's span."""
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)
     )

@@ -1,13 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
-If a sender's clock is ahead, the collector measures by how much (the lead), and subtracts the lead
-from the timestamps of the sender's rows. These timestamps are part of the rows' keys. If a row is
-sent again to another collector, that collector may measure a different lead, and would then store
-the row under a second key. Therefore each row's first correction is stored in the row's
-transaction, and a repeated row gets this correction.
-
-A row is stored twice only if two collectors receive it within a few milliseconds of each other, and
-only one of them corrects it.
+The collector subtracts the measured lead of a sender's clock from its rows' timestamps, which are
+part of their keys. With another lead, a repeated row would be stored again. Therefore each row's
+first correction is stored with it and reused. Rows are stored twice only if two collectors receive
+them within milliseconds, and only one corrects them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,21 +25,17 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEEP_FIRST: True},
 )
-"""The corrections, by the timestamp that the sender sent and the row's ids."""
+"""By sent timestamp and ids."""
 MAX_NS: Final = 2**53
-"""Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger corrections
-exactly. A correction is larger than a day only if the collector's own clock has jumped by more than
-a day."""
+"""About 104 days. `clock_ahead_s` cannot represent larger corrections exactly."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
-"""Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. If a table has several of them, the one that comes first in this
-list is the timestamp in the table's key."""
+"""A table's first one is in its key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
-"""The key of a correction: the timestamp that the sender sent, the trace id and the span id."""
+"""Sent timestamp, trace id and span id."""
 
 
 def apply_trace_clock_corrections(
@@ -52,9 +44,7 @@ def apply_trace_clock_corrections(
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
-        tables: tables whose key is a timestamp and the ids of a span, each with rows to store.
-
-    Returns: for each table, its rows with the final corrections.
+        tables: with rows to store. Their key is a timestamp and a span's ids.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -82,14 +72,14 @@ def apply_trace_clock_corrections(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MAX_NS`."""
+    """0 if there is no correction or if it is above `MAX_NS`."""
     if ahead_s is None or abs(ahead_s) * 1e9 > MAX_NS:
         return 0
     return round(ahead_s * 1e9)
 
 
 class ColumnPositions:
-    """The positions of the timestamps, the ids and the correction in a table's rows."""
+    """Positions in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()
@@ -102,19 +92,19 @@ class ColumnPositions:
     @classmethod
     @cache
     def of(cls, table: Table, *ids: str) -> "ColumnPositions":
-        """Return the `ColumnPositions` of a table, which are computed only once."""
+        """The positions in a table's rows, cached."""
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:
-        """Return the correction of a row in nanoseconds; 0 if it was not corrected."""
+        """The correction of a row; 0 without one."""
         return nanoseconds(row[self._ahead])
 
     def sent(self, row: Row) -> Any:
-        """Return the timestamp that the sender sent in this row, and the row's ids."""
+        """The timestamp that the sender sent, and the row's ids."""
         return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
     def corrected(self, row: Row, ahead_ns: int) -> Row:
-        """Return the row with this correction instead of its own."""
+        """The row with this correction instead of its own."""
         more_ns = self.ahead_ns(row) - ahead_ns
         if not more_ns:
             return row
@@ -128,8 +118,7 @@ class ColumnPositions:
 def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
-    """Yield the values of these columns for each stored row whose key is in `sent`. The first three
-    columns must be the key."""
+    """The first three columns are the key."""
     wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):

@@ -17,31 +17,25 @@ from store.state import is_separate_state
 
 
 class Fence(Protocol):
-    """Checks that the caller still holds its lease, and may write (`store.leases`)."""
+    """Checks that the caller still holds its lease (`store.leases`). Both methods raise
+    LeaseLost."""
 
     def before(self, engine: Engine) -> None:
-        """Check before the first statement of a transaction.
-
-        Raises: LeaseLost: the caller must not write.
-        """
+        """Check before the first statement of a transaction."""
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. The check stays valid until the end of the `with` block.
-
-        Raises:
-            LeaseLost: the transaction must not be committed.
-        """
+        """Check before the commit. The result holds until the end of the `with` block."""
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
-"""The check that the function `writing` runs in each transaction."""
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """Open a connection for reading.
 
-    Raises: StoreUnavailable: the database cannot be read.
+    Raises:
+        StoreUnavailable: the database cannot be read.
     """
     with store_errors(engine, "read"), engine.connect() as connection:
         yield connection
@@ -50,7 +44,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def read_columns(engine: Engine, statements: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
     """Read rows as Arrow, without SQLAlchemy's connections. See `Dialect.read_columns`.
 
-    Raises: NotQuick: the dialect cannot read columns.
+    Raises:
+        NotQuick: the dialect cannot read columns.
     """
     allowed = [rewritten(engine, each) for each in statements]
     return dialects.of(engine).read_columns(engine, allowed, schema)
@@ -61,7 +56,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
 
     Raises:
-        LeaseLost: the caller acts as the holder of a lease, and the lease was lost.
+        LeaseLost: the caller acts as the holder of a lease that was lost.
         StoreUnavailable: the database cannot be written.
     """
     fence = FENCE.get() if fenced else None
@@ -80,7 +75,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
 @contextmanager
 def store_errors(engine: Engine, what: str) -> Iterator[None]:
     """Raise StoreUnavailable instead of the driver's errors."""
-    # Some rows are fetched without SQLAlchemy, so the driver's own errors must be caught too.
+    # the driver's own errors too, because some rows are fetched without SQLAlchemy
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

@@ -16,7 +16,7 @@ _PROBES: Final = (PROBES.c.at_unix_ns,)
 
 
 def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = False) -> int | None:
-    """Return the time of the newest data up to `until_unix_ns`, or None."""
+    """Time of the newest data up to `until_unix_ns`, or None."""
     with reading(engine) as connection:
         found = [
             connection.scalar(select(func.max(at)).where(at <= until_unix_ns))
@@ -28,16 +28,8 @@ def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = Fa
 def continuous_since_unix_ns(
     engine: Engine, until_unix_ns: int, max_gap_ns: int, *, probes: bool = False
 ) -> int:
-    """Return the start of the continuous data that ends at `until_unix_ns`. Data is continuous if
-    it has no gap longer than `max_gap_ns`.
-
-    Args:
-        probes: True to use only probes. False to use requests, engine samples and reports of
-            requests in flight.
-
-    Returns:
-        `until_unix_ns` if there is no data within `max_gap_ns` before it.
-    """
+    """The start of the data without gaps longer than `max_gap_ns` that ends at
+    `until_unix_ns`: probes, or requests, engine samples and requests in flight."""
     since_ns = until_unix_ns
     with reading(engine) as connection:
         while True:

@@ -24,20 +24,19 @@ from store.state_link import check_not_linked, check_reader, read_link
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
 STATE_ENVIRONMENT_KEY = "TAILSPAN_STATE_URL"
 DEFAULT_URL = "sqlite:///var/tailspan.db"
-"""The default URL, relative to the working directory."""
+"""Relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
-"""Maximum time to wait for another process to finish a write."""
 _URL: Final = "tailspan_url"
 
 
 def default_url(environ: Mapping[str, str] = os.environ) -> str:
-    """Return `TAILSPAN_DATABASE_URL`, or the default SQLite database."""
+    """`TAILSPAN_DATABASE_URL`, or the default SQLite database."""
     return environ.get(ENVIRONMENT_KEY) or DEFAULT_URL
 
 
 def default_state_url(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return `TAILSPAN_STATE_URL`, or None if the state has no separate database."""
+    """`TAILSPAN_STATE_URL`, or None if the state has no separate database."""
     return environ.get(STATE_ENVIRONMENT_KEY) or None
 
 
@@ -57,21 +56,19 @@ def open_database(
     Args:
         url: None for `default_url()`.
         state_url: a separate database for the state; None for `default_state_url()`.
-        create: whether to create what is missing and upgrade an older schema. If false, the
-            database is opened for reading.
-        busy_timeout_s: maximum time to wait for the lock of another process.
+        create: create what is missing and upgrade an older schema. If false, open for reading.
+        busy_timeout_s: maximum wait for another process's lock.
         report: called at the start and the end of an upgrade or a copy of the state, which may take
             minutes.
 
-    Returns: the database, restricted to what `READER` may see. If the state database does not
-        respond and `create` is false, functions that read the state raise StoreUnavailable.
+    Returns: the database, restricted to what `READER` may see. For reading, a state database that
+    does not respond raises StoreUnavailable only when it is used.
 
     Raises:
         NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported; the database was not created by this or an older
-            version of Tailspan; it needs an upgrade and `create` is false; or its state is in
-            another database than `state_url`.
+        StoreError: the URL is not supported; the database is not from this or an older version of
+            Tailspan, needs an upgrade and `create` is false, or has its state in another database.
     """
     reader = READER.get()
     if reader is not None and create:
@@ -118,10 +115,7 @@ class DatabasePurpose(NamedTuple):
     prefix: str
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Return whether a database of this dialect can have this purpose.
-
-        The database of the state needs transactions.
-        """
+        """Whether this dialect fits. The state needs transactions."""
         return self is TELEMETRY_DATABASE or not dialect.ADDITIVE
 
 
@@ -141,7 +135,7 @@ class _Opening(NamedTuple):
     report: Callable[[str], None]
 
     def connect(self, url: str) -> Engine:
-        """Return an engine that has not connected yet."""
+        """An engine that has not connected yet."""
         parsed, dialect = _parse(url, self.purpose)
         try:
             engine = dialect.connect(parsed, create=self.create, timeout_s=self.timeout_s)
@@ -151,15 +145,14 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce this writer's schema revision on each of its connections, so that no upgrade
-        makes the schema too new for this writer."""
+        """Announce this writer's revision on each connection, so that no upgrade excludes it."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, close the connections, and raise an error of `store.errors`."""
+        """Close the connections on an error, and raise an error of `store.errors`."""
         try:
             yield
         except DatabaseMissing as error:
@@ -183,7 +176,6 @@ class _Opening(NamedTuple):
             raise
 
     def bring(self, engine: Engine, schema: Schema) -> None:
-        """Create, upgrade or check a schema."""
         if self.create:
             migrations.upgrade_schema(engine, name_of(engine), self.report, schema)
             dialects.of(engine).prepare(engine, self.timeout_s)
@@ -191,7 +183,7 @@ class _Opening(NamedTuple):
             migrations.check(engine, name_of(engine), schema)
 
     def bring_state(self, engine: Engine, state: Engine) -> None:
-        """Create, upgrade or check a separate state database and its link (`store.state_link`)."""
+        """Prepare a separate state database and its link (`store.state_link`)."""
         name, state_name = name_of(engine), name_of(state)
         try:
             migrations.refuse_telemetry(state, state_name)
@@ -216,10 +208,9 @@ class _Opening(NamedTuple):
 
 
 def urls(engine: Engine) -> tuple[str, str | None]:
-    """Return the URLs from which a database was opened, so that another process can open it too.
+    """The URLs from which a database and its separate state database, if any, were opened.
 
-    Returns: the URLs of the database and of its separate state database, if any. They may contain
-        passwords.
+    They may contain passwords.
     """
     state = separate_state(engine)
     own: str = engine.get_execution_options()[_URL]
@@ -232,7 +223,7 @@ def check_upgradable(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) ->
     Changes neither the data nor the modes of the files.
 
     Raises:
-        StoreError: the URL is not supported, or the database cannot be opened or upgraded.
+        StoreError: the URL is not supported, or the check failed.
     """
     opening = _Opening(purpose, create=False, timeout_s=BUSY_TIMEOUT_S, report=_ignore)
     schema = TELEMETRY if purpose is TELEMETRY_DATABASE else STATE
@@ -246,17 +237,17 @@ def check_upgradable(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) ->
 
 
 def masked_url(engine: Engine) -> str:
-    """Return the database's URL without password and options, for logs and messages."""
+    """The database's URL without password and options, for logs and messages."""
     return _without_secrets(engine.url)
 
 
 def folder(engine: Engine) -> Path:
-    """Return the folder for files that belong to the database. It may not exist yet."""
+    """The folder for files that belong to the database. It may not exist yet."""
     return dialects.of(engine).folder(engine.url)
 
 
 def database_file(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) -> Path | None:
-    """Return the path of a SQLite database, or None for a database on a server.
+    """The path of a SQLite database, or None for a database on a server.
 
     Raises:
         StoreError: the URL is not supported.
@@ -266,7 +257,7 @@ def database_file(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) -> Pa
 
 
 def name_of(engine: Engine) -> str:
-    """Return the name of a database in messages, without a password."""
+    """The name of a database in messages, without a password."""
     return dialects.of(engine).name(engine.url)
 
 
@@ -275,13 +266,13 @@ def _parse(url: str, purpose: DatabasePurpose) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # A malformed URL can contain a password: hide all text before an @.
+        # a malformed URL can contain a password: hide all text before an @
         masked_url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(
             f"{purpose.prefix}{masked_url!r} is not a database URL; {allowed}"
         ) from error
     if parsed.username is not None and url.count("@") > 1:
-        # With several @, the end of the password is ambiguous.
+        # with several @, the end of the password is ambiguous
         raise StoreError(
             f"the {purpose.what} URL contains more than one @; write %40 for an @ in the password"
         )

@@ -16,8 +16,7 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be used now: for example, it is locked or the disk is full. Try again
-    later."""
+    """Try again later: for example, the disk is full."""
 
 
 class LeaseLost(StoreError):

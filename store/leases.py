@@ -1,20 +1,19 @@
 """Use leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`.
-A lease that is not renewed expires after `EXPIRES_S`, and another collector takes it with a higher
-token. All times are from the database's clock.
+A lease is a row with its holder, a token and an expiry, by the database's clock. The holder renews
+it every `BEAT_S`. After `EXPIRES_S`, another collector takes it with a higher token.
 
-A process can be paused, and continue after another collector has taken its lease. Therefore, every
-transaction inside `acting` ends with a check (`connections.FENCE`), which locks the lease's row
-until the commit. So a collector that has lost the lease commits nothing, and a new holder sees
-everything that the previous holder committed.
+A paused process can continue after another has taken its lease. Therefore, every transaction inside
+`acting` ends with a check (`connections.FENCE`), which locks the lease's row until the commit: a
+collector without the lease commits nothing, and a new holder sees everything that the previous one
+committed.
 
-Leases are part of the state (`store.state`). If the telemetry is in another database, the check is
-a second transaction, in the state database. ClickHouse has no transactions, so there the lease is
-also checked before each write (docs/decisions/095-the-state-has-its-own-database.md).
+With a separate state database (`store.state`), the check is a second transaction there. ClickHouse
+has no transactions, so the lease is also checked before each write
+(docs/decisions/095-the-state-has-its-own-database.md).
 
-SQLite has only one writing process, which always holds every lease. If ClickHouse also stores the
-state, there are no leases, and each collector performs all tasks.
+In SQLite, the one writing process always holds every lease. If ClickHouse stores the state too,
+there are no leases.
 """
 
 import os
@@ -56,10 +55,9 @@ RETENTION: Final = "retention"
 BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
-"""A lease that was not renewed for this many seconds can be taken. A dead holder is replaced within
-`EXPIRES_S + BEAT_S` = 18 s. The holder keeps the lease even if four renewals in a row fail."""
+"""A dead holder is replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals may fail."""
 _LOCK_WAIT: Final = "2s"
-"""Maximum time to wait for the lock of a lease's row while its holder commits."""
+"""Maximum wait for a lease's row while its holder commits."""
 
 LEASES: Final = Table(
     "leases",
@@ -73,20 +71,17 @@ LEASES: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerm:
-    """A period during which this process holds a lease without interruption."""
+    """A period of holding a lease without interruption."""
 
     lease: str
     token: int
 
 
 class Leases:
-    """The leases that this process holds or waits for.
+    """The leases that this process holds or waits for. Thread-safe.
 
-    Call `beat` every `BEAT_S` from a separate thread. The other methods may be called from any
-    thread.
-
-    Args:
-        elapsed_s: a monotonic clock that advances while the process is paused.
+    Call `beat` every `BEAT_S` from a separate thread. `elapsed_s` is a monotonic clock that
+    advances while the process is paused.
     """
 
     def __init__(
@@ -106,11 +101,11 @@ class Leases:
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
         self._held: Mapping[str, tuple[LeaseTerm, float]] = {}
-        """Each held lease, with the monotonic time at which it expires."""
+        """Expiry in monotonic time."""
         self._connection: Connection | None = None
 
     def term(self, name: str) -> LeaseTerm | None:
-        """Return the current term of a lease, or None if this process does not hold the lease."""
+        """The current term of a lease, or None if this process does not hold it."""
         if not self.shared:
             return LeaseTerm(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))
@@ -120,8 +115,8 @@ class Leases:
     def acting(self, name: str) -> Iterator[LeaseTerm | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
-        Yields: the term, or None if this process does not hold the lease. If the term has ended,
-            each `connections.writing` in the block raises LeaseLost instead of committing.
+        Yields: the term, or None without the lease. After the term's end, each
+        `connections.writing` in the block raises LeaseLost.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -134,15 +129,11 @@ class Leases:
             FENCE.reset(token)
 
     def beat(self) -> None:
-        """Renew the held leases, and take the leases that are free or expired.
-
-        Raises:
-            StoreUnavailable: the database does not respond.
-        """
+        """Renew the held leases, and take the leases that are free or expired."""
         if not self.shared:
             return
-        # The expiry in the database is later than `until_s`, so this process stops acting before
-        # another process can take the lease.
+        # Earlier than the expiry in the database, so this process stops before another can take the
+        # lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):
@@ -153,11 +144,7 @@ class Leases:
         self._held = {name: (LeaseTerm(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
-        """Give up all leases, so that another collector can take them at its next `beat`.
-
-        Raises:
-            StoreUnavailable: the database does not respond; the leases expire.
-        """
+        """Give up all leases, so that another collector can take them at its next `beat`."""
         self._held = {}
         if not self.shared:
             return
@@ -200,8 +187,8 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: LeaseTerm) -> None:
-        # An expired lease that no other collector took still belongs to this collector. The lock
-        # prevents other collectors from taking the lease until the commit.
+        # An expired lease stays held until another collector takes it. The lock prevents this
+        # until the commit.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,
@@ -212,8 +199,7 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return a separate connection, so that renewals do not wait for a free connection of the
-        pool."""
+        """Separate, so that renewals do not wait for a free connection of the pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"
@@ -230,15 +216,13 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class _TermFence:
-    """Checks that a term has not ended (`connections.Fence`)."""
-
     state: Engine
     check: Callable[[Connection, LeaseTerm], None]
     term: LeaseTerm
 
     def before(self, engine: Engine) -> None:
         if dialects.of(engine).ADDITIVE:
-            # Check now, because without transactions each statement takes effect at once.
+            # without transactions, each statement takes effect at once
             with reading(self.state) as connection:
                 self.check(connection, self.term)
 
@@ -254,5 +238,5 @@ class _TermFence:
 
 
 def now_unix_ms() -> ColumnElement[int]:
-    """Return the time of the database in unix milliseconds."""
+    """The time of the database."""
     return cast(func.extract("epoch", func.clock_timestamp()) * 1_000, BigInteger)

@@ -1,7 +1,6 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even a process that writes nothing else. Rows
-are never changed, and only the collector deletes them.
+Even reading processes add rows. Rows are never changed; only the collector deletes them.
 """
 
 from collections.abc import Sequence
@@ -16,15 +15,13 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 MAX_STORED: Final = 1_000
-"""Maximum number of predictions that a deletion keeps. The newest are kept."""
+"""Deletion keeps this many, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted effect of a change.
-
-    It was computed at `asked_unix_ns` from the requests of a window.
-    """
+    """The predicted effect of a change, computed at `asked_unix_ns` from the requests of a
+    window."""
 
     asked_unix_ns: int
     change: str
@@ -32,9 +29,8 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON object: for each latency and percentile, the relative change, its lower bound and its
-    upper bound. Example: `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 %
-    and 0 %."""
+    """JSON: relative change, lower bound and upper bound by latency and percentile, such as
+    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
     simulated: bool
 
 
@@ -51,16 +47,13 @@ PREDICTIONS = Table(
 
 
 def store_prediction(engine: Engine, row: Prediction) -> None:
-    """Add a prediction.
-
-    Raises: StoreUnavailable: the database cannot be written.
-    """
+    """Add a prediction."""
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).upsert(connection, PREDICTIONS, [asdict(row)])
 
 
 def predictions(engine: Engine) -> Sequence[Prediction]:
-    """Return the newest `MAX_STORED` predictions, the newest first."""
+    """The newest `MAX_STORED` predictions, the newest first."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     statement = select(PREDICTIONS).order_by(newest, PREDICTIONS.c.change).limit(MAX_STORED)
     with reading(state_of(engine)) as connection:
@@ -68,16 +61,15 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
 
 
 def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
-    """Return when the effect of a change was last predicted, or None."""
+    """When the effect of a change was last predicted, or None."""
     newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
     with reading(state_of(engine)) as connection:
-        # ClickHouse returns 0 instead of NULL.
+        # ClickHouse returns 0 instead of NULL
         return connection.scalar(newest) or None
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete the predictions that were made before a time, and keep at most the newest
-    `MAX_STORED`."""
+    """Delete the predictions from before a time, and all but the newest `MAX_STORED`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:

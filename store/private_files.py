@@ -1,7 +1,7 @@
 """Create files that only their owner can read, and restrict the modes of existing files.
 
-Files are created with their final mode, so other users can never open them. SQLite gives its -wal
-and -shm files the mode of the database.
+Files are created with their final mode. SQLite gives its -wal and -shm files the mode of the
+database.
 """
 
 import os
@@ -15,11 +15,7 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that only its owner can read. Does not change an existing file.
-
-    Raises:
-        OSError: the file cannot be created.
-    """
+    """Create an empty file that only its owner can read. An existing file is not changed."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
     except FileExistsError:

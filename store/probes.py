@@ -19,12 +19,10 @@ from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 LABELS: Final = ("region", "endpoint", "model")
 MAX_ROWS: Final = 200_000
-"""Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
+"""Per answer. SQLite returns them in about half a second."""
 LONGEST_S: Final = 7 * 86_400
-"""Longest allowed duration of a probe. The collector refuses longer probes, so that no sum
-overflows."""
+"""The collector refuses longer probes, so that no sum overflows."""
 _PARTS: Final = 96
-"""Number of parts of a window. Each part is sampled."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -35,8 +33,7 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """The number of stored probes that each answered probe of the sample represents. A probe
-    without an answer represents only itself."""
+    """Stored probes per answered probe of the sample. The others represent only themselves."""
 
 
 def probe_table(
@@ -45,15 +42,14 @@ def probe_table(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
 ) -> pa.Table:
-    """Return the probes that were due in a window, in order of time.
+    """The probes that were due in a window, in order of time.
 
     Args:
         window: range of `at_unix_ns`.
         columns: must include `at_unix_ns`.
         equals: required `LABELS`. None selects rows without the label.
 
-    Returns:
-        A table. Its text columns are dictionary-encoded, except the columns of ids.
+    Returns: text columns are dictionary-encoded, except ids.
     """
     return _table(engine, [_conditions(window, equals)], columns)
 
@@ -61,11 +57,8 @@ def probe_table(
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """Return the probes that were due in a window and ended after an instant.
-
-    Databases round times, so some probes may have ended up to a millisecond before the instant.
-    `probe_table` describes the arguments.
-    """
+    """The probes that were due in a window and ended after an instant, to within a
+    millisecond."""
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
     return _table(engine, [[*_conditions(window, _ALL), after]], columns)
@@ -78,12 +71,11 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """Return a sample of at most about `max_rows` probes.
+    """A sample of at most about `max_rows` probes; other arguments as in `probe_table`.
 
-    If the window contains more probes, it is divided into 96 parts. In each part, only the answered
-    probes of one short interval are read. The interval begins at a random instant. All probes
-    without an answer are read too, unless there are more than `max_rows / 2` of them. `probe_table`
-    describes the other arguments.
+    A window with more probes is divided into 96 parts. Of each, the answered probes of one interval
+    with a random start are read, because probes have a fixed schedule. Probes without an answer are
+    all read, if there are at most `max_rows / 2`.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
@@ -104,7 +96,6 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the SQL condition that selects one interval in each part of the window."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -117,10 +108,7 @@ def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
 def _table(
     engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
 ) -> pa.Table:
-    """Return the probes that meet all conditions of one list in `parts`.
-
-    A probe that meets the conditions of two lists would be returned twice.
-    """
+    """`parts`: conditions that select disjoint sets of probes."""
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
     encoded = encoded_schema(schema)
@@ -138,14 +126,14 @@ def _table(
 
 
 def probe_count(engine: Engine, window: Window, equals: Mapping[str, str | None] = _ALL) -> int:
-    """Return the number of probes that were due in a window."""
+    """The number of probes that were due in a window."""
     statement = select(func.count()).select_from(PROBES).where(*_conditions(window, equals))
     with reading(engine) as connection:
         return connection.scalar(statement) or 0
 
 
 def probe_label_values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return the values of a label in a window, sorted, without unknown values."""
+    """The values of a label in a window, sorted, without unknown values."""
     column = PROBES.c[label]
     statement = select(column).distinct().where(*_conditions(window, _ALL), column.is_not(None))
     with reading(engine) as connection:
@@ -153,12 +141,12 @@ def probe_label_values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def newest_probe_unix_ns(engine: Engine, equals: Mapping[str, str | None] = _ALL) -> int | None:
-    """Return when the latest probe was due, or None."""
+    """When the latest probe was due, or None."""
     return _bound(engine, func.max(PROBES.c[_AT]), equals)
 
 
 def oldest_probe_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored probe was due, or None."""
+    """When the earliest stored probe was due, or None."""
     return _bound(engine, func.min(PROBES.c[_AT]), _ALL)
 
 

@@ -33,17 +33,15 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. A long read is a third faster with this number than with
-larger numbers: more rows do not fit in the processor's cache, and they trigger Python's garbage
-collector."""
+"""Larger batches make long reads a third slower: they exceed the processor's cache and trigger
+Python's garbage collector."""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns that are computed from other columns: the time per output token, and parts such as
-`stall_s`, the sum of `prefill_stall_s` and `decode_stall_s`."""
+"""Computed from other columns; for example, `stall_s` is `prefill_stall_s` + `decode_stall_s`."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -82,17 +80,16 @@ def request_table(
     limit: int | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """Return the requests received in a window.
+    """The requests received in a window.
 
     Args:
         window: range of `received_unix_ns`.
         equals: required labels. None selects rows without the label. The prober's requests are left
             out, unless `equals` selects their tenant or an id.
         columns: some of `REQUEST_COLUMNS`, or None for all.
-        order_by: a column, "-column" for descending order, or None for the order of receipt.
-            Unknown values come last, and ties are in the order of receipt.
-        ended_after_unix_ns: only requests that ended after this time; the database rounds by up to
-            a millisecond.
+        order_by: a column, "-column" for descending order, or None for the order of receipt, which
+            also breaks ties. Unknown values come last.
+        ended_after_unix_ns: only requests that ended later, to within a millisecond.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -114,11 +111,7 @@ def request_table(
 
 
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
-    """Return the given columns, or all columns for None.
-
-    Raises:
-        ValueError: a column is unknown.
-    """
+    """The given columns, checked, or all columns for None."""
     return _check_names(given, REQUEST_COLUMNS)
 
 
@@ -130,11 +123,8 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query that returns columns of the requests in a window or in a part of the window,
-    unordered.
-
-    The best row of a request is chosen among the rows of the whole window.
-    """
+    """Build the query for requests in a window or in a part of it, unordered. Better rows are
+    searched in the whole window."""
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns, equals),
@@ -148,7 +138,7 @@ def select_requests(
 
 
 def request_schema(wanted: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of columns of requests."""
+    """The Arrow schema of columns of requests."""
     return pa.schema(
         (name, pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline))
         for name in wanted
@@ -162,7 +152,7 @@ def sample_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the engine samples of a window, ordered by `at_unix_ns`. See `request_table`."""
+    """The engine samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, SAMPLES, EngineSample, equals, columns)
 
 
@@ -175,11 +165,11 @@ def sample_peaks(
     *,
     equals: Mapping[str, str | None] = _ALL,
 ) -> pa.Table:
-    """Return the maximum of each gauge, for each engine and each bin of a chart.
+    """The maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of a bin; at or before the start of the window.
+        first_unix_ns: the start of a bin, not after the window's.
         equals: as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
@@ -205,7 +195,7 @@ def gpu_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the GPU samples of a window, ordered by `at_unix_ns`. See `request_table`."""
+    """The GPU samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, GPUS, GpuSample, equals, columns)
 
 
@@ -229,11 +219,7 @@ def select_samples(
     equals: Mapping[str, str | None],
     columns: Sequence[str],
 ) -> Select[Any]:
-    """Build the query for columns of engine or GPU samples in a window, unordered.
-
-    Raises:
-        ValueError: a column or label is unknown.
-    """
+    """Build the query for columns of engine or GPU samples in a window, unordered."""
     wanted = _check_names(columns, table.columns.keys())
     return select(*(table.c[name] for name in wanted)).where(
         _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(row_type))
@@ -241,14 +227,14 @@ def select_samples(
 
 
 def sample_schema(row_type: type, wanted: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of columns of a sample."""
+    """The Arrow schema of columns of a sample."""
     return pa.schema([(name, arrow_type(name, row_type)) for name in wanted])
 
 
 def request_count(
     engine: Engine, window: Window, *, equals: Mapping[str, str | None] = _ALL
 ) -> int:
-    """Return the number of requests received in a window. See `request_table`."""
+    """The number of requests received in a window. See `request_table`."""
     statement = select(func.count()).where(
         *requests_in(window, equals), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
@@ -257,29 +243,32 @@ def request_count(
 
 
 def label_values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return the values of a request label in a window, sorted, without unknown values.
-
-    Raises:
-        ValueError: the label is unknown.
-    """
+    """The values of a request label in a window, sorted, without unknown values."""
     _check_names([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # Sort here, because databases sort text differently.
+    # here, because databases sort text differently
     return [_text(value) for value in sorted(values)]
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the latest request or engine sample, or None."""
+    """Time of the latest request or engine sample, or None."""
     instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
     return max((instant for instant in instants if instant is not None), default=None)
 
 
 def newest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the latest request was received, or None."""
+    """When the latest request was received, or None."""
     return _newest(engine, REQUESTS.c.received_unix_ns)
+
+
+def oldest_request_unix_ns(engine: Engine) -> int | None:
+    """When the earliest stored request was received, or None."""
+    with reading(engine) as connection:
+        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
+    return oldest
 
 
 def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
@@ -288,15 +277,12 @@ def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
 
 
 def simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a request or an engine sample in the window is simulated."""
+    """Whether a request or an engine sample in the window is simulated."""
     return simulated_requests(engine, window) or simulated_samples(engine, window)
 
 
 def simulated_requests(engine: Engine, window: Window) -> bool:
-    """Return whether a request in the window is simulated.
-
-    If no request is simulated, the query reads every request of the window.
-    """
+    """If no request is simulated, every request of the window is read."""
     return _any(
         engine,
         _in(window, REQUESTS.c.received_unix_ns),
@@ -305,7 +291,7 @@ def simulated_requests(engine: Engine, window: Window) -> bool:
 
 
 def simulated_samples(engine: Engine, window: Window) -> bool:
-    """Return whether an engine sample in the window is simulated."""
+    """Whether an engine sample in the window is simulated."""
     return _any(engine, _in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated)
 
 
@@ -332,7 +318,6 @@ def _request_column(name: str) -> ColumnElement[Any]:
 
 
 def _part(name: str) -> ColumnElement[float | None]:
-    """Return `telemetry.requests.part_s` as an SQL expression."""
     in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
     return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 
@@ -340,7 +325,7 @@ def _part(name: str) -> ColumnElement[float | None]:
 def tpot(
     decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
 ) -> ColumnElement[float | None]:
-    """Return `telemetry.requests.tpot_s` as an SQL expression."""
+    """`telemetry.requests.tpot_s` as an SQL expression."""
     return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
 
 
@@ -351,10 +336,7 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
 def requests_in(
     window: Window, equals: Mapping[str, str | None] = _ALL
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the SQL conditions that select one row for each request of a window.
-
-    The prober's requests are left out, unless `equals` selects them.
-    """
+    """The SQL conditions that select one row for each request of a window. See `request_table`."""
     return (
         _in(window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns, equals),
@@ -362,7 +344,7 @@ def requests_in(
 
 
 def conditions_of(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
-    """Return the SQL conditions that select requests by labels. See `request_table`."""
+    """The SQL conditions that select requests by labels. See `request_table`."""
     return _conditions(REQUESTS, equals, REQUEST_LABELS)
 
 
@@ -377,7 +359,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """Convert a label's text to the type of its column, the inverse of `_text`."""
+    """The inverse of `_text`."""
     if (allowed := _allowed(table, label, text)) is not None:
         raise ValueError(f"{label} = {text!r}: {allowed}")
     kind = table.c[label].type.python_type
@@ -387,8 +369,7 @@ def _value(table: Table, label: str, text: str) -> str | int | bool:
 
 
 def malformed_request_label(label: str, text: str) -> str | None:
-    """Return a text that describes the allowed values of a request's label, or None if the given
-    value is allowed."""
+    """Describe the allowed values of a request's label; None if the given value is allowed."""
     return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
 
 
@@ -409,7 +390,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # Read from the driver's cursor, because its plain tuples are faster than SQLAlchemy's rows.
+        # the driver's plain tuples are faster than SQLAlchemy's rows
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

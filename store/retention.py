@@ -1,13 +1,12 @@
 """Delete old rows.
 
-Rows are deleted in small batches. Each batch is a separate transaction, followed by a pause, so
-that a writer waits for at most one batch. ClickHouse deletes old rows itself. In PostgreSQL, the
-partitions of whole days are dropped. Before rows are deleted, their rollups, which have a longer
-retention, are built. If a rollup cannot be built, its rows are kept for a limited time, and then
-deleted with a warning. Counts per objective and incidents are never deleted.
+Small batches with pauses in between, so that a writer waits for at most one. ClickHouse deletes old
+rows itself; PostgreSQL drops partitions of whole days. Rollups are built first; if that fails, rows
+are kept for a limited time, and then deleted with a warning. Counts per objective and incidents are
+never deleted.
 
-The system clock can jump, so deletion uses the corroborated time (`telemetry.corroborated_time`).
-The time of the last deletion is stored, and deletion continues from this time at the next start.
+Deletion uses the corroborated time (`telemetry.corroborated_time`), because the system clock can
+jump.
 """
 
 import logging
@@ -46,31 +45,29 @@ from store.schema import (
 from store.sender_clocks import SENDERS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
-"""Default retention of requests, engine samples and GPU samples."""
+"""Of requests, engine samples and GPU samples."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""Default retention of rollups per minute, and of rollups per hour."""
+"""Of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data whose rollup could not be built is kept longer than its retention, by a seventh of the
-retention. For rows, this is a day by default."""
+"""Without its rollup, data is kept longer by a seventh of its retention: a day for rows by
+default."""
 ROLL_UP_S: Final = 60.0
-"""Maximum time for building rollups before a deletion. The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""The value of `width_s` in the row of `STATE` that contains the time of the last deletion. No
-bucket has this width."""
+"""`width_s` of the row of `STATE` with the time of the last deletion."""
 
 _ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
 _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""The groups of rollup tables, by source. All tables of a group have the same buckets."""
+"""Tables of a group have the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -89,19 +86,18 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""The tables with corrections of clocks. Their timestamps can be in the future, so `newest_unix_ns`
-does not read these tables."""
+"""Not read by `newest_unix_ns`, because their timestamps can be in the future."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the newest timestamp of all stored rows, or None."""
+    """The newest timestamp of all stored rows, or None."""
     with reading(engine) as connection:
         newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
     return max((each for each in newest if each), default=None)
 
 
 def deleted_until_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the last deletion, or None."""
+    """The time of the last deletion, or None."""
     statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
     with reading(engine) as connection:
         found: int | None = connection.scalar(statement)
@@ -126,11 +122,11 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        batch_rows: rows per transaction; more if several rows have the same time as the last row.
+        batch_rows: per transaction; more if several rows have the same time as the last.
         pause: called after each batch, outside a transaction.
 
-    Returns: the number of deleted rows, or 0 if the database deletes old rows itself. PostgreSQL
-        estimates the number of rows in a dropped day.
+    Returns: the number of deleted rows: an estimate for days that PostgreSQL drops, and 0 if the
+    database deletes old rows itself.
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
@@ -138,8 +134,7 @@ def delete_older(
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
-    # ClickHouse deletes rows by age, even if their rollups are missing, so it never keeps rows
-    # longer.
+    # ClickHouse deletes rows by age, even without rollups
     overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
     until_ns = {}
     for rolled in _KINDS:
@@ -157,7 +152,7 @@ def delete_older(
         if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
             dropped, divided_from_ns = days
             forgotten += dropped
-            # Rows of the oldest day stay until the whole day is dropped.
+            # rows of the oldest day stay until the whole day is dropped
             if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
                 delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
@@ -171,14 +166,11 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention.
-
-    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours.
+    """Delete the rollups that are older than their retention, in whole hours; None keeps them for
+    ever.
 
     Raises:
-        StoreUnavailable: the database cannot be written.
-        ValueError: the retention of rollups per hour is shorter than the retention of rollups per
-            minute.
+        ValueError: the retention of rollups per hour is the shorter one.
         Exception: a rollup could not be built. It is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
@@ -209,10 +201,7 @@ def delete_older_rollups(
 
 
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
-    """Build the buckets that end before a time, for up to `ROLL_UP_S`.
-
-    Returns: the first error, which the caller raises after it has deleted data.
-    """
+    """Build the buckets that end before a time. Return the first error."""
     deadline_s = time.monotonic() + ROLL_UP_S
     failed: Failed = set()
     defect: Exception | None = None
@@ -229,11 +218,7 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
 def _deletable_until_s(
     engine: Engine, rolled: RollupSource, widths_s: Sequence[int], before_s: int, overdue_s: int
 ) -> int:
-    """Return the time before which data can be deleted.
-
-    If rollups are missing, the result is the start of the oldest missing rollup. A missing rollup
-    delays a deletion by at most `overdue_s`.
-    """
+    """The start of the oldest missing rollup, but at most `overdue_s` before `before_s`."""
     missing = set()
     for width_s in widths_s:
         whole_s = whole_from_unix_s(engine, width_s, rolled) or 0
@@ -254,10 +239,6 @@ def _deletable_until_s(
 def _forget_buckets(
     engine: Engine, tables: Sequence[Table], width_s: int, before_unix_s: int
 ) -> None:
-    """Delete the buckets that begin before a time, from all tables.
-
-    The starts of the buckets are read from the first table.
-    """
     while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
         until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)
         with writing(engine) as connection:

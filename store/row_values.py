@@ -1,4 +1,4 @@
-"""Check rows before they are stored, and return their values in the order of the columns.
+"""Check rows, and return their values in the order of the columns.
 
 Integers must fit in 64 bits, text must be valid Unicode, and floats must be finite.
 """
@@ -31,7 +31,7 @@ Single = (
     | InFlightRequest
     | Probe
 )
-"""A row that is stored as one object. Requests are rows of `RequestRows`."""
+"""Stored as one object, unlike the rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -42,15 +42,11 @@ _TAKES: dict[type, tuple[type, ...]] = {
 
 
 def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
-    """Return why the store refuses a row, or None if the row is valid.
-
-    If one row is invalid, the writer refuses the whole submission.
-    """
+    """Why the store refuses a row, or None if the row is valid."""
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Show integers in hexadecimal, because Python refuses to print very large integers in
-            # decimal.
+            # hexadecimal, because Python refuses to print very large integers in decimal
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -71,12 +67,12 @@ def _why_not(value: object, column: SchemaField) -> str | None:
 
 
 def request_values(requests: RequestRows) -> list[Values]:
-    """Return the values of each row in the order of the table's columns.
+    """The values of each row in the order of the table's columns.
 
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would store NaN as NULL. Check single values only if the sum is not finite.
+    # SQLite would store NaN as NULL. Single values are checked only if the sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -84,7 +80,7 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """Return the values of a sample, as `request_values` does."""
+    """Like `request_values`."""
     values = _SAMPLE_VALUES(row)
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
         _refuse(EngineSample, [values])
@@ -92,7 +88,7 @@ def sample_values(row: EngineSample) -> Values:
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """Return the values of a sample, as `request_values` does."""
+    """Like `request_values`."""
     values = _GPU_VALUES(row)
     if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
         _refuse(GpuSample, [values])
@@ -100,12 +96,12 @@ def gpu_values(row: GpuSample) -> Values:
 
 
 def start_values(row: EngineStart) -> Values:
-    """Return the values of a row in the order of the table's columns."""
+    """The values of a row in the order of the table's columns."""
     return _START_VALUES(row)
 
 
 def checked_values(row: ApplicationOperation | CacheLookup | ColdStart | Probe) -> Values:
-    """Return the values of a row in the order of the table's columns.
+    """The values of a row in the order of the table's columns.
 
     Raises:
         ValueError: the row is invalid.
@@ -114,7 +110,7 @@ def checked_values(row: ApplicationOperation | CacheLookup | ColdStart | Probe) 
 
 
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
-    """Return the values of a row by column.
+    """The values of a row by column.
 
     Raises:
         ValueError: the row is invalid.
@@ -124,7 +120,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(row: Single) -> Values:
-    """Return the values of a row's fields in order, unchecked."""
+    """The values of a row's fields in order, unchecked."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 

@@ -33,16 +33,13 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEEP_FIRST = "kept_first"
-"""Key in a table's `info`: of several rows with the same primary key, keep the first."""
+"""Key in a table's `info`: of rows with the same primary key, keep the first."""
 BY_DAY = "by_day"
-"""Key in a table's `info`: the name of the time column by which PostgreSQL divides the table into
-days."""
+"""Key in a table's `info`: the time column by which PostgreSQL divides the table into days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The columns of a request's primary key. The time comes first, because random ids would scatter
-new rows over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same
-time.
-"""
+"""The time comes first, because random ids would scatter new rows over the disk.
+`collector/rows/sender_clocks.py` gives a repeated span the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
@@ -51,8 +48,7 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The primary key of a request in flight. The time is not in the key, because a clock correction
-may change the time."""
+"""Without the time, which a clock correction may change."""
 
 
 class ColumnType(NamedTuple):
@@ -80,7 +76,7 @@ class SchemaField(NamedTuple):
 
 
 def fields_of(row_type: type) -> tuple[SchemaField, ...]:
-    """Return the fields of a dataclass, in order.
+    """The fields of a dataclass, in order.
 
     Raises:
         TypeError: a field's type has no column type.
@@ -113,7 +109,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # Index the time, because every query has a time window.
+        # every query has a time window
         Index(f"{name}_{instant}", instant),
         info={KEEP_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
@@ -144,17 +140,17 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # Do not index the time: there are few rows, and each report changes its row's time.
+    # no index by time: there are few rows, and each report changes its row's time
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 
 
 def arrow_type(column: str, row_type: type) -> pa.DataType:
-    """Return the Arrow type of a column."""
+    """The Arrow type of a column."""
     return next(field.kind.arrow for field in fields_of(row_type) if field.name == column)
 
 
 def labels_of(row_type: type) -> tuple[str, ...]:
-    """Return the columns that queries may filter by."""
+    """The columns that queries may filter by."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
     return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

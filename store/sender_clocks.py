@@ -1,18 +1,14 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures on its own how far a sender's clock is ahead (the lead). If collectors
-corrected the start timestamp of an engine's counters by different amounts, a bill would count the
-counters several times. Therefore, the database has one record for each sender. All collectors
-correct the sender's samples by this record:
+With different corrections, a bill would count an engine's counters several times. The database has
+one record for each sender, by which all collectors correct its samples:
 
-- The first collector that corrects a sample of the sender stores this correction as the record.
-- If a collector's measurement is within `CHANGED_NS` of the record, the collector uses the record
-  as its correction, even if the measurement is too small to begin a correction.
-- If a collector's correction differs from the record by more than `CHANGED_NS`, this correction
-  becomes the record.
-- A measurement confirms the record if it is above `MIN_NS` and within `CHANGED_NS` of the record.
-  If a new measurement does not confirm the record, and the last confirmation by any collector is
-  older than `SUPPORTED_NS`, the correction ends: the collector sets the record to 0.
+- The first correction of a sample becomes the record.
+- A collector uses the record if its own measurement is within `CHANGED_NS` of it, even if that is
+  too small to begin a correction. A correction further away becomes the record.
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms it. The record becomes
+  0 when a measurement does not confirm it and the last confirmation by any collector is older than
+  `SUPPORTED_NS`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,27 +27,20 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""The record of each sender whose clock is or was ahead: its correction, and the time at which a
-collector's measurement last confirmed the correction. This time is on the sender's clock."""
+"""Correction of each sender whose clock is or was ahead, and the last confirmation on its clock."""
 CHANGED_NS: Final = 2 * 10**9
-"""If two corrections differ by more than this, the sender's clock has changed. Each collector's
-correction is within 1 s of its measurements (`TOLERANCE_NS` in
-`collector/rows/clock_correction.py`), so two collectors' corrections can differ by 2 s."""
+"""Two collectors' corrections can differ by 2 s, because each is within 1 s of its measurements
+(`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
-"""A correction continues while the measured lead (the time by which the sender's clock is ahead) is
-above this value. The correction begins at twice this value (`TOLERANCE_NS`), so that a lead near
-one of the two limits does not switch the correction on and off."""
+"""A correction begins at twice this lead (`TOLERANCE_NS`), so that a lead near a limit does not
+switch it on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends if no measurement confirms it for this long. Example: one of three collectors
-behind a load balancer measures a lead that is too small to confirm the correction. The correction
-ends too early only if this collector receives all 6 messages that the server sends in this time,
-which has a probability of (1/3)⁶ = 0.1 %."""
+"""If one of three collectors measures too small a lead, it ends the correction too early only if it
+receives all 6 messages of this time: (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""To write less often, the time of a confirmation is stored only if the stored time is older than
-this."""
+"""A confirmation is stored only if the stored one is older than this, to write less often."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
-"""Number of replicas in a statement."""
 
 
 class _Record(NamedTuple):
@@ -61,7 +50,7 @@ class _Record(NamedTuple):
 
 class _Sent(NamedTuple):
     own_ns: int
-    """This collector's correction of the sender's rows, or 0."""
+    """0 without a correction."""
     at_unix_ns: int
 
 
@@ -73,9 +62,8 @@ def apply_sender_clock_corrections(
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        tables: tables of senders' rows, each with rows to store.
-        leads_ns: by replica, the measured time by which the sender's clock is ahead. Replicas
-            without a measurement are absent.
+        tables: with senders' rows to store.
+        leads_ns: how far each replica's clock was measured to be ahead; absent if not measured.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):
@@ -127,9 +115,8 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
 
 
 def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
-    """Return whether the record applies to rows that this collector did not correct."""
     measured_ns = sent.own_ns or lead_ns
-    if measured_ns is None:  # not measured yet
+    if measured_ns is None:
         return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
     return _near(record, measured_ns)
 

@@ -1,8 +1,5 @@
-"""Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
-
-A new simulation also creates data for the time before its start, so it would overlap an earlier
-simulation in the same database.
-"""
+"""Delete an earlier simulation, because a new one also creates data for the time before its
+start."""
 
 from sqlalchemy import Connection, Engine, true
 
@@ -21,17 +18,10 @@ from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
-    """Delete all simulated rows, and the data that was computed from them.
+    """Delete all simulated rows, and the rollups, counts, incidents and predictions made from them.
 
-    This data is rollups, counts, incidents and predictions. After an interruption, the next call
-    deletes the rest.
-
-    The marks (records of time steps with new requests) are kept, so that the objectives' counts are
-    computed again.
-
-    Returns: the number of deleted rows.
-
-    Raises: StoreUnavailable: the database cannot be written.
+    After an interruption, the next call deletes the rest. Marks are kept, so that objectives are
+    counted again. Return the number of deleted rows.
     """
     remove = dialects.of(engine).remove
     state = state_of(engine)

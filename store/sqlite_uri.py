@@ -6,17 +6,16 @@ from urllib.parse import quote
 
 
 def in_writable_folder(path: Path) -> bool:
-    """Return whether this process may create files beside a database."""
+    """Whether this process may create files beside a database."""
     return os.access(path.parent, os.W_OK)
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the URI that opens a database for reading.
+    """The URI that opens a database for reading. Call this for each connection.
 
-    In write-ahead mode, SQLite creates files beside the database even for reading. If this process
-    may not create these files, and no process uses the database (it has no `-wal` file), SQLite
-    reads the file as `immutable`, without locks. Call this function for each connection, because
-    another user's process may start to write.
+    In write-ahead mode, SQLite creates files even for reading. If this process may not create them,
+    and no process uses the database (it has no `-wal` file), the file is read as `immutable`,
+    without locks. Another user's process may start to write later.
     """
     immutable = not in_writable_folder(path) and not Path(f"{path}-wal").exists()
     return f"file:{quote(str(path))}?mode=ro" + ("&immutable=1" if immutable else "")

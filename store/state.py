@@ -1,13 +1,8 @@
 """Find the database that holds the state.
 
-The state is what Tailspan has decided and sent: incidents, counts per objective, the outbox,
-leases, explanations of incidents and predictions (`schema.STATE_METADATA`). Telemetry is what
-servers have sent: rows and samples, and their rollups and marks (`schema.METADATA`). By default,
-one database holds both. The state can be in a separate database, because leases need transactions,
-which ClickHouse lacks.
-
-All functions of the store take the telemetry's database as an argument (an SQLAlchemy `Engine`).
-`state_of` takes the telemetry's database and returns the database that holds the state.
+The state is what Tailspan has decided and sent (`schema.STATE_METADATA`); telemetry is what servers
+have sent (`schema.METADATA`). The state can be separate, because leases need transactions, which
+ClickHouse lacks. All functions of the store take the telemetry's database.
 """
 
 from typing import Final
@@ -19,19 +14,19 @@ _SEPARATE: Final = "tailspan_is_state"
 
 
 def state_of(engine: Engine) -> Engine:
-    """Return the database that holds the state: a separate database, or `engine` itself."""
+    """The database of the state: a separate one, or `engine` itself."""
     state: Engine = engine.get_execution_options().get(_ATTACHED, engine)
     return state
 
 
 def separate_state(engine: Engine) -> Engine | None:
-    """Return the separate database of the state, or None."""
+    """The separate database of the state, or None."""
     state = state_of(engine)
     return None if state is engine else state
 
 
 def is_separate_state(engine: Engine) -> bool:
-    """Return whether this engine is a separate database of the state."""
+    """Whether this engine is a separate database of the state."""
     return bool(engine.get_execution_options().get(_SEPARATE))
 
 

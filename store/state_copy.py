@@ -1,6 +1,6 @@
 """Copy the state from the database of the telemetry to a separate database, once.
 
-The copy is one transaction. The original tables stay unchanged, and are not read again.
+The copy is one transaction. The original tables are kept, but not read again.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,6 @@ from store.state_link import (
 )
 
 _AT_ONCE: Final = 10_000
-"""Number of rows in memory at a time."""
 
 
 def link_state(
@@ -34,8 +33,8 @@ def link_state(
     """Link two databases, and copy the state if this is not done yet.
 
     Raises:
-        StoreError: one of the two databases is linked to a third one, or another collector still
-            uses the state in the database of the telemetry.
+        StoreError: one of them is linked to a third database, or another collector still uses the
+            state in the database of the telemetry.
     """
     with store_errors(state, "written"), dialects.of(state).exclusively(state) as connection:
         link = read_link(engine)
@@ -45,7 +44,7 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # Store the link first: after an interruption, no other database can become the state
+            # The link first: after an interruption, no other database can become the state
             # database.
             store_link(engine, link)
             _copy(engine, connection, name, state_name, report)
@@ -55,7 +54,6 @@ def link_state(
 
 
 def _refuse_users(engine: Engine, name: str) -> None:
-    """Raise StoreError if a collector holds a lease in the database of the telemetry."""
     if not dialects.of(engine).LEASES or not inspect(engine).has_table(LEASES.name):
         return
     current = select(LEASES.c.holder).where(LEASES.c.expires_unix_ms > now_unix_ms())
@@ -93,8 +91,7 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # Copy no claims: no sender runs now, and the lease tokens in the new database begin at
-            # 1.
+            # No claims: no sender runs now, and the new database's lease tokens begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
         upsert(to, table, values)
         copied += len(values)

@@ -1,8 +1,7 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id, and Tailspan checks that the ids are equal. Without this
-check, a wrong URL would combine the telemetry and the incidents of two installations, and a
-collector without the URL would send each notification a second time.
+Both store the same random id, which is checked. Otherwise a wrong URL would mix two installations,
+and a collector without the URL would send each notification a second time.
 """
 
 from secrets import token_hex
@@ -23,10 +22,10 @@ LINK = Table(
     Column("shown", Text, nullable=False),
     Column("complete", Boolean, nullable=False),
 )
-"""At most one row: the id of the separate database of the state, its URL without secrets, and
-whether the state has been copied to it."""
+"""At most one row: the state database's id, its URL without secrets, and whether the copy is
+complete."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
-"""At most one row: the id of this database, if it is a separate database of the state."""
+"""At most one row, in a separate database of the state."""
 _NAME = "state"
 
 
@@ -39,7 +38,7 @@ class StateLink(NamedTuple):
 
 
 def read_link(engine: Engine) -> StateLink | None:
-    """Return the link to the separate database of the state, or None."""
+    """The link to the separate database of the state, or None."""
     with reading(engine) as connection:
         row = connection.execute(select(LINK.c.state_id, LINK.c.shown, LINK.c.complete)).first()
     return None if row is None else StateLink(*row)
@@ -52,12 +51,12 @@ def store_link(engine: Engine, link: StateLink) -> None:
 
 
 def new_link(shown: str) -> StateLink:
-    """Return a new link to a state database, to which the state is not copied yet."""
+    """A new link; the state is not copied yet."""
     return StateLink(token_hex(16), shown, complete=False)
 
 
 def identity(connection: Connection) -> str | None:
-    """Return the id of a state database, or None if the database is new."""
+    """The id of a state database; None if new."""
     found: str | None = connection.scalar(select(IDENTITY.c.state_id))
     return found
 
@@ -71,7 +70,7 @@ def check_not_linked(engine: Engine, name: str) -> None:
     """Check that the state is not in another database.
 
     Raises:
-        StoreError: the state is in another database. The message names that database.
+        StoreError: it is; the message names that database.
     """
     link = read_link(engine)
     if link is not None:
@@ -84,7 +83,8 @@ def check_not_linked(engine: Engine, name: str) -> None:
 def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> None:
     """Check that two databases belong together, and that the state has been copied.
 
-    Raises: StoreError: the databases do not belong together, or the state has not been copied.
+    Raises:
+        StoreError: they do not, or it has not.
     """
     with reading(state) as connection:
         found = identity(connection)

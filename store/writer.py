@@ -1,7 +1,7 @@
 """Write rows that any thread submits. `submit` returns a future that resolves after the commit.
 
-Group commit: rows that arrive during a transaction are written together in the next transaction. A
-submission is atomic. If the database cannot store a row, only the submission with that row fails.
+Group commit: rows that arrive during a transaction are written together in the next one. A
+submission is atomic. If the database cannot store a row, only its submission fails.
 """
 
 import logging
@@ -61,12 +61,11 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of rows in the queue. They use at most a few hundred MB, and are written within a
-few seconds."""
+"""A few hundred MB at most, written within a few seconds."""
 
 GATHER_S = 0.05
-"""In collectors, the minimum time between the starts of two commits, so that messages share a
-commit. A commit takes 0.4 ms of CPU time, and each row 15 µs more (SQLite, measured)."""
+"""For collectors. A commit takes 0.4 ms of CPU time, and each row 15 µs more (SQLite, measured), so
+messages share a commit."""
 GATHERED_ROWS = 128
 """With at least this many rows, a commit starts at once."""
 
@@ -100,7 +99,6 @@ class _Submission:
         )
 
     def rows(self) -> Iterator[tuple[type, Row]]:
-        """Yield the dataclass of each row, and the row."""
         for row in self.requests.rows:
             yield RequestTimeline, row
         for several in self._others:
@@ -159,9 +157,8 @@ class Writer:
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
         the older one. `leads_ns`: see `NormalisedBatch.leads_ns`.
 
-        Returns:
-            A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
-            may succeed, and `RowRefused` if a retry would fail again.
+        Returns: a future that resolves after the commit. Its exception is `StoreUnavailable` if a
+        retry may succeed, and `RowRefused` if a retry would fail again.
 
         Raises:
             StoreBusy: too many rows wait already.
@@ -178,8 +175,7 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts a submission of any size, so that a large submission can be
-            # written.
+            # an empty queue accepts a submission of any size, or a large one could never be written
             if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {submission.size} more"
@@ -240,7 +236,6 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """Write the group in one transaction, and return the error or None."""
         try:
             requests = [
                 row for each in group if each.requests for row in request_values(each.requests)
@@ -300,7 +295,6 @@ class Writer:
 
 
 def _end_unix_ns(probe: Probe) -> int:
-    """Return when a probe ended or failed, in unix nanoseconds."""
     lasted_s = sum(getattr(probe, name) or 0.0 for name in WAIT_PARTS)
     return probe.at_unix_ns + round(min(lasted_s, LONGEST_S) * 1e9)
 
@@ -313,9 +307,8 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 
 
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
-    """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # `orig` is the driver's error.
+    # the driver's error
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:

@@ -1,9 +1,8 @@
 """Lock a database file, so that only one process writes it.
 
-Without the lock, two processes would count the same requests and build the same rollups. The lock
-is flock(2) on a file next to the database; the kernel releases the lock when the process ends.
-Relative paths and symbolic links are resolved; a hard link leads to a different lock. Readers take
-no lock. Several collectors may share PostgreSQL (`store.leases`).
+Two would count the same requests and build the same rollups. The lock is flock(2) on a file next to
+the database; the kernel releases it when the process ends. Relative paths and symbolic links are
+resolved; a hard link leads to a different lock. Readers take no lock.
 """
 
 import fcntl
@@ -29,10 +28,9 @@ from store.errors import StoreError
 from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
 
 _SQLITE: Final = b"SQLite format 3\0"
-"""The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
+"""Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Maximum number of bytes to read from the lock file, which describes the process that holds the
-lock."""
+"""Bytes to read from the lock file, which describes the holder."""
 
 
 @contextmanager
@@ -48,8 +46,8 @@ def sole_writer(
         report: called if other users could read a file, or if the database cannot be locked.
 
     Raises:
-        StoreError: another process has the lock (the message contains the process id), or the
-            folder or the database cannot be used.
+        StoreError: another process has the lock (the message contains its id), or the folder or the
+            database cannot be used.
     """
     file = database_file(url, purpose)
     if file is None:
@@ -70,8 +68,7 @@ def sole_writer(
         ) from error
     try:
         _lock(lock, file, report, purpose)
-        # Restrict only the default folder, because any other folder may contain files of other
-        # programs.
+        # any other folder may contain files of other programs
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
@@ -93,7 +90,6 @@ def check_two_files(url: str, state_url: str) -> None:
 
 
 def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
-    """Raise StoreError if a file is not a SQLite database."""
     try:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
@@ -106,8 +102,7 @@ def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
 
 
 def lock_file(database: Path) -> Path:
-    """Return the path of a database's lock file. The process that writes to the database locks
-    this file."""
+    """The file that a writing process locks."""
     return database.with_name(database.name + ".lock")
 
 
@@ -120,7 +115,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
             f" set another database with {purpose.options}"
         ) from error
     except OSError as error:
-        # Some network file systems have no locks.
+        # some network file systems have no locks
         report(
             f"The database {file} cannot be locked ({error.strerror}): make sure that no other"
             " Tailspan process writes to it."
@@ -129,7 +124,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # Store only the subcommand, because options may contain secrets.
+        # only the subcommand, because options may contain secrets
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
@@ -142,7 +137,7 @@ def _holder(lock: int) -> str:
         about = json.loads(os.pread(lock, _LONGEST, 0))
         words = [f"process {int(about['pid'])}"]
         words += [f"{name} {about[key]}" for name, key in _WORDS if isinstance(about[key], str)]
-    except (ValueError, KeyError, TypeError):  # no process id yet
+    except (ValueError, KeyError, TypeError):
         return "its process id is not known yet"
     shown = ", ".join(words)
     return "".join(each if each.isprintable() else "\ufffd" for each in shown)

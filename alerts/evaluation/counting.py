@@ -35,7 +35,6 @@ from store.alerting.slo_counts import (
     CountedRange,
     SloCount,
     earliest_counted_s,
-    oldest_request_unix_ns,
     read_counted_range,
     read_counts,
     stepped_counts,
@@ -50,7 +49,7 @@ from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS as USER_COLUMNS
 from store.joined.user_requests import user_requests
 from store.probes import oldest_probe_unix_ns
-from store.queries import Window
+from store.queries import Window, oldest_request_unix_ns
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
 from telemetry.requests import Source
 

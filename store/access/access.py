@@ -1,7 +1,4 @@
-"""Define what a reader may see: the tenants, models and costs that the reader's role allows.
-
-Pure.
-"""
+"""What a reader may see: tenants, models and costs. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +8,11 @@ from typing import Any, Self
 from store.errors import StoreError
 
 OTHERS = "(other tenants)"
-"""The tenant that an explanation shows for requests that the reader may not see."""
+"""Shown for hidden requests."""
 
 
 class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
-    """The reader's role does not allow the requested data."""
+    """The reader's role hides the requested data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +20,8 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: the visible tenants. With None, all tenants, and requests without a tenant, are
-            visible.
-        models: the served models that are visible, or None for all.
+        tenants: None also shows requests without a tenant.
+        models: served models, or None for all.
     """
 
     tenants: frozenset[str] | None = None
@@ -33,7 +29,7 @@ class Grant:
     costs: bool = True
 
     def covers(self, other: "Grant") -> bool:
-        """Return whether this grant allows everything that `other` allows."""
+        """Whether this grant allows everything that `other` allows."""
         return (
             (self.tenants is None or (other.tenants is not None and other.tenants <= self.tenants))
             and (self.models is None or (other.models is not None and other.models <= self.models))
@@ -41,7 +37,7 @@ class Grant:
         )
 
     def allows(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether all requests with these labels are visible."""
+        """Whether all requests with these labels are visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return (self.tenants is None or tenant in self.tenants) and (
             self.models is None or model in self.models
@@ -50,12 +46,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a reader may see. A request is visible if at least one of the grants allows it.
+    """What a reader may see: a request that at least one of the grants allows.
 
     Attributes:
-        grants: at least one. Grants that another grant covers are left out.
-        slos: names of the visible objectives and groups. Used only if `limits_rows` is true.
-        definitions: digests of the visible objectives. Used only if `limits_rows` is true.
+        grants: at least one; none covers another.
+        slos: names of the visible objectives and groups, if `limits_rows`.
+        definitions: their digests.
     """
 
     grants: tuple[Grant, ...]
@@ -64,7 +60,7 @@ class Access:
 
     @classmethod
     def of(cls, grants: Iterable[Grant]) -> Self:
-        """Return the access that these grants allow together.
+        """Combine grants.
 
         Raises:
             ValueError: there is no grant.
@@ -91,14 +87,13 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Every grant must allow them: a sum over the requests of several grants cannot be divided
-        into visible and hidden dollars.
+        Every grant must allow them: the dollars of several grants' requests cannot be separated.
         """
         return all(each.costs for each in self.grants)
 
     @property
     def models(self) -> frozenset[str] | None:
-        """The models whose servers are visible, or None for all."""
+        """Models whose servers are visible; None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.models is None:
@@ -108,7 +103,7 @@ class Access:
 
     @property
     def tenants(self) -> frozenset[str] | None:
-        """The tenants of which at least some requests are visible, or None for all."""
+        """Tenants with visible requests; None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.tenants is None:
@@ -122,12 +117,11 @@ class Access:
         return self.limits_rows or not self.costs
 
     def allows(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether all requests with these labels are visible."""
+        """Whether all requests with these labels are visible."""
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether all requests with these labels are visible, apart from the requests to
-        hidden models."""
+        """Like `allows`, apart from the requests to hidden models."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -137,19 +131,16 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Return a copy of this access in which these objectives are visible."""
+        """Add the visible objectives."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property
     def key(self) -> str:
-        """A text that identifies what the reader may see.
-
-        Two objects with equal keys allow the same access.
-        """
+        """A text that is equal for equal access."""
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the grants as JSON."""
+        """The grants as JSON."""
         return [
             {
                 "tenants": None if each.tenants is None else sorted(each.tenants),
@@ -161,7 +152,7 @@ class Access:
 
     @classmethod
     def from_json(cls, grants: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the access from the result of `as_json`."""
+        """The access from the result of `as_json`."""
         return cls.of(
             Grant(
                 None if each["tenants"] is None else frozenset(each["tenants"]),

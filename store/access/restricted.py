@@ -1,8 +1,7 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
-Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
-columns (`store.access.tables`). It refuses statements that are SQL text, statements that write, and
-queries of tables that have no rule in `store.access.tables`.
+`_Rewriter` replaces each table by a subquery with the visible rows and columns. It refuses SQL
+text, writes, and tables without a rule in `store.access.tables`.
 """
 
 from collections.abc import Mapping
@@ -32,19 +31,15 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see, or None if nothing is hidden. `open_database` returns an engine
-that is restricted to this access."""
+"""What the current reader may see; None for everything. `open_database` applies it."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Name of the SQLAlchemy annotation for a column of ids that a query compares but does not
-return."""
+"""Annotation of a column that a query compares but does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
-    """Return an engine for the same database that returns only what a reader may see.
-
-    The returned engine cannot write.
-    """
+    """An engine for the same database that returns only what a reader may see, and cannot
+    write."""
     if access_of(engine) is not None:
         raise NotAllowed("the database is restricted already")
     if access is None or not access.limits:
@@ -53,46 +48,40 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """Return an engine that also returns the hidden requests, with masked names (`tables.masked`).
-
-    Explanations need the hidden requests, because a request also waits for requests of other
-    tenants.
-    """
+    """An engine that also returns the hidden requests, with masked names (`tables.masked`),
+    because requests wait for requests of other tenants."""
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
 
 
 def is_masked(engine: Engine) -> bool:
-    """Return whether `with_masked_rows` returned this engine."""
+    """Whether `with_masked_rows` returned this engine."""
     rewriter = _rewriter(engine)
     return rewriter is not None and rewriter.masks
 
 
 def access_of(engine: Engine) -> Access | None:
-    """Return what an engine's reader may see, or None for everything."""
+    """What an engine's reader may see; None for everything."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 
 
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a column with the ids of all requests, for comparisons with other ids.
+    """A column with the ids of all requests, for comparisons.
 
-    A query must not return this column: it has ids that the reader may not see.
+    A query must not return it: it has ids that the reader may not see.
     """
     return ids._annotate({COMPARED: True})
 
 
 def cache_key(engine: Engine) -> str:
-    """Return a key for caches. Engines have equal keys only if their queries have equal results."""
+    """A key for caches: engines with equal keys give equal results."""
     rewriter = _rewriter(engine)
     return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 
 
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
-    """Return a statement, restricted to the rows that the engine's reader may see.
-
-    SQLAlchemy's connections restrict statements automatically. Reads that do not use these
-    connections must call this function.
+    """Restrict a statement. Reads that bypass SQLAlchemy's connections must call this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.
@@ -117,8 +106,6 @@ def _rewriter(engine: Engine) -> "_Rewriter | None":
 
 
 class _Rewriter:
-    """Rewrites the statements of one engine."""
-
     def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
         self.access = access
         self.masks = masks
@@ -139,7 +126,7 @@ class _Rewriter:
         return self.rewrite(statement), multiparams, params
 
     def rewrite(self, statement: Any) -> Any:
-        """Return the restricted statement."""
+        """The restricted statement."""
         if not isinstance(statement, Select | CompoundSelect):
             raise NotAllowed(f"a reader cannot run {type(statement).__name__}")
         found: Any = visitors.replacement_traverse(statement, {}, self._replacement)
@@ -159,8 +146,6 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return the subquery that replaces a table or an alias of a table. Return None for any
-        other element."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None
@@ -180,8 +165,6 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Raise NotAllowed if a statement still contains a table that was not replaced, or SQL as
-        text."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:
@@ -198,7 +181,8 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        # `count(*)` and `EXISTS (SELECT *)` are allowed: SQLAlchemy treats `*` as a literal.
+        # `count(*)` and `EXISTS (SELECT *)` are allowed; in them, SQLAlchemy treats `*` as a
+        # literal.
         isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )
     if textual:

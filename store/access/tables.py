@@ -1,7 +1,4 @@
-"""Declare, for each table, which rows and columns a reader may see.
-
-A restricted engine cannot read a table that is not listed here.
-"""
+"""Declare, for each table, which rows and columns a reader may see. Other tables cannot be read."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -26,29 +23,26 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""The prefix of columns that contain the ids of all requests, including hidden ones. Queries never
-return these columns; only `store.requests.best_source` compares them with other ids."""
+"""Prefix of columns with the ids of all requests, hidden ones included. Only
+`store.requests.best_source` compares them; no query returns them."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
 _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
-"""The text columns that stay visible in a masked row. They reveal nothing about the hidden
-request's user: they describe the server, or have one of a few fixed values."""
+"""Visible in a masked row: these columns describe the server, or have one of a few fixed values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""A function that returns a query to replace the table for a reader, or None if the reader may see
-the whole table."""
+"""Returns the query that replaces the table, or None for all of it."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
-    """Show all rows: the table has no names to hide."""
+    """The table has no names to hide."""
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:
-    """Show all rows if the reader may see all requests; otherwise show no rows."""
     return select(*table.c).where(false()) if access.limits_rows else None
 
 
@@ -58,12 +52,11 @@ def _requests(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _servers(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rows of servers with a visible model."""
     return _selected(table, access, served(table, access))
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """Show a GPU if its replica reported a visible model at an engine start."""
+    """A GPU is visible if its replica has started a visible model."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -71,8 +64,7 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rollups of visible tenants and models. Hide the totals over all tenants and
-    models."""
+    """Without totals over all tenants and models."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -81,7 +73,6 @@ def _rollups(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _names(table: Table, access: Access) -> Select[Any] | None:
-    """Show all regions and replicas, and the label values of visible tenants and models."""
     if not access.limits_rows:
         return None
     label, value = table.c.label, table.c.value
@@ -127,7 +118,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # These tables have the counters of all engines and GPUs. Only bills need these counters.
+    # counters of all engines and GPUs, which only bills need
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -135,16 +126,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # The texts in these tables can name any tenant.
+    # texts that can name any tenant
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
-    # This table names processes, which have no tenant.
+    # processes, which have no tenant
     "application_operations": _nothing,
-    # Only the collector reads these tables.
+    # only the collector reads these tables
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # These tables have only times, widths and random ids.
+    # only times, widths and random ids
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -157,10 +148,8 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def masked(table: Table, access: Access) -> Select[Any]:
-    """Return a query for all requests to visible models, with masked rows.
-
-    The rows of hidden requests have the tenant `OTHERS` and no other name.
-    """
+    """Select all requests to visible models. Hidden requests have the tenant `OTHERS` and no other
+    name."""
     own = visible_rows(table, access)
     columns: list[ColumnElement[Any]] = []
     for column in table.c:
@@ -188,13 +177,12 @@ MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
 
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
-    """Return the SQL condition for the rows that the reader may see. The condition is never
-    NULL."""
+    """The SQL condition for visible rows. It is never NULL."""
     return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
-    """Return the SQL condition for rows with a visible model, or None if all models are visible."""
+    """The SQL condition for rows with a visible model; None if all models are visible."""
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
@@ -208,12 +196,9 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the groupings (lists of labels) of rollups that a reader may see.
+    """The groupings of rollups that a reader may see, as indices in `GROUPINGS`.
 
-    These groupings have the label `model`. If some tenants are hidden, they also have the label
-    `tenant`.
-
-    Returns: indices in `GROUPINGS`.
+    They have the label `model`, and also `tenant` if some tenants are hidden.
     """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]
@@ -237,6 +222,5 @@ def _selected(
 
 
 def _null(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    # This expression is always NULL, with the column's type. A plain NULL would have the type text
-    # in PostgreSQL.
+    # a plain NULL would have the type text in PostgreSQL
     return case((false(), column)).label(str(column.key))

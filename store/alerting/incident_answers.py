@@ -1,7 +1,8 @@
-"""Store the explanation of each incident, so that all pages and commands show the same explanation.
+"""Store the explanation ("answer") of each incident, so that all pages and commands show the same
+one.
 
-The stored explanation is called an answer. An incident has at most one answer while it is open, and
-one more after its end. Only the process that evaluates the objectives writes answers.
+An incident has one while it is open, and one after its end. Only the evaluating process writes
+answers.
 """
 
 from collections.abc import Sequence
@@ -28,20 +29,16 @@ from store.state import state_of
 
 
 class Phase(StrEnum):
-    """The part of an incident that an answer (a stored explanation) explains."""
+    """The part of an incident that an answer explains."""
 
     OPEN = "open"
-    """From the incident's start to a time at which it was still open."""
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """The answer of one phase of an incident.
-
-    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the version of
-    the method that computed the answer.
-    """
+    """The answer of one phase. `question` and `answer` are JSON (`analysis.incident_answer`);
+    `version` is the method's."""
 
     slo: str
     severity: str
@@ -68,25 +65,18 @@ ANSWERS = Table(
 
 
 def store_incident_answer(engine: Engine, row: AnswerRow) -> None:
-    """Add an answer, or replace the answer of the same incident and phase.
-
-    Raises:
-        StoreUnavailable: the database cannot be written.
-    """
+    """Add or replace the answer of an incident and phase."""
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).upsert(connection, ANSWERS, [asdict(row)])
 
 
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
-    """Return the answers of an objective's incidents, the newest answer first.
-
-    Only incidents that alerted at or after the given time are included.
-    """
+    """The answers of an objective's incidents that alerted since a time, the newest first."""
     return _read(engine, and_(ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s))
 
 
 def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
-    """Return an incident's answers, the newest first."""
+    """An incident's answers, the newest first."""
     return _read(engine, _same_incident(incident.slo, incident.severity, incident.fired_unix_s))
 
 
@@ -96,7 +86,7 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
-    """Delete the answers of incidents that ended before a time. Return the number of answers."""
+    """Delete the answers of incidents that ended before a time. Return their number."""
     columns = ANSWERS.c
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -1,7 +1,4 @@
-"""Store incidents, and the time until which each objective was evaluated.
-
-`alerts/` computes the incidents. The result of an evaluation is written in one transaction.
-"""
+"""Store incidents, and the time until which each objective was evaluated."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,11 +24,8 @@ from store.state import state_of
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident.
-
-    Exact numbers are stored as text; times are unix seconds. `simulated`: whether only simulated
-    requests caused the incident. None, in rows of older versions, means false.
-    """
+    """Exact numbers are text. `simulated`: only simulated requests caused the incident; None, in
+    old rows, means false."""
 
     slo: str
     severity: str
@@ -68,7 +62,7 @@ EVALUATIONS = Table(
 
 
 def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list[IncidentRow]:
-    """Return an objective's incidents, the newest first."""
+    """An objective's incidents, the newest first."""
     statement = select(INCIDENTS).where(INCIDENTS.c.slo == slo)
     if open_only:
         statement = statement.where(INCIDENTS.c.ended_unix_s.is_(None))
@@ -78,7 +72,7 @@ def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list
 
 
 def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow]:
-    """Return the incidents of all objectives that overlap [from, to), the oldest first."""
+    """The incidents of all objectives that overlap [from, to), the oldest first."""
     over = INCIDENTS.c.ended_unix_s
     statement = (
         select(INCIDENTS)
@@ -90,7 +84,7 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
-    """Return the time until which an objective was evaluated, or None."""
+    """The time until which an objective was evaluated, or None."""
     with reading(state_of(engine)) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
@@ -101,7 +95,7 @@ def evaluated_until(engine: Engine, slo: str) -> int | None:
 def store_evaluation(
     engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]
 ) -> None:
-    """Store the time until which an objective was evaluated, and the incidents that changed."""
+    """Store the result of an evaluation, in one transaction."""
     upsert = dialects.of(state_of(engine)).upsert
     with writing(state_of(engine)) as connection:
         if changed:
@@ -110,10 +104,7 @@ def store_evaluation(
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
-    """Delete the incidents that only simulated requests caused.
-
-    Returns: objective, severity and start (unix seconds) of each deleted incident.
-    """
+    """Return objective, severity and start of each deleted incident."""
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
     dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())

@@ -1,14 +1,9 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
-There is one row for each incident, transition and channel, so that no notification is sent twice. A
-row contains the message, but neither the channel's address nor its credentials. An update replaces
-the whole row. Only one thread at a time writes a row: first the thread that adds the row, then the
-thread of the row's channel.
-
-Before a collector sends a message, it claims the message's row: it stores the token of its lease in
-the row (`store.alerting.notification_claims`). Another collector that takes over the lease during
-an attempt has a higher token. It claims the row with this higher token, and sends the message again
-with the same deduplication key.
+One row for each incident, transition and channel, so none is sent twice. A row contains no address
+and no credentials. One thread at a time writes a row: the one that adds it, then its channel's,
+which claims it before sending (`store.alerting.notification_claims`). A collector that takes over
+the lease during an attempt claims it again and resends, with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,8 +32,7 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""If a row's creation time is more than this many seconds in the future, the row is sent
-immediately, because the clock was wrong."""
+"""A row created further in the future is sent at once: the clock was wrong."""
 
 
 class Delivery(StrEnum):
@@ -50,20 +44,16 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""The hang of a replica is stored like an incident, with this prefix and the replica in place of
-the objective's name. Names of objectives contain no colon, so they never begin with this prefix."""
+"""Prefix of the replica's name, in place of an objective's name, for the hang of a replica.
+Objectives' names contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row of the outbox. Times are unix seconds.
-
-    `next_unix_s` is the time of the next attempt, or None. `failures` counts the failed attempts
-    since the last delivery. `problem` is the reason of the latest failure. `claimed_term` is the
-    lease's token in the latest attempt.
-    """
+    """One row of the outbox. `next_unix_s`: the next attempt. `failures`: since the last delivery.
+    `problem`: the latest failure. `claimed_term`: the lease's token in the latest attempt."""
 
     slo: str
     severity: str
@@ -81,7 +71,7 @@ class Notification:
 
     @property
     def incident(self) -> tuple[str, str, int]:
-        """Return the key of the incident."""
+        """The key of the incident."""
         return (self.slo, self.severity, self.fired_unix_s)
 
 
@@ -113,8 +103,7 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add the rows whose key is not stored yet. Stored rows are not changed, because another
-    collector may have claimed them."""
+    """Add the rows whose key is not stored. Another collector may have claimed stored ones."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)
@@ -144,15 +133,13 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 
 
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
-    """Return the notifications that a channel must deliver now, in order.
+    """The notifications that a channel must deliver now, in order.
 
-    The end of an incident is sent only after its start was delivered, and not at all if the start
-    could not be delivered. After the end of an incident, no reminders are sent.
+    An end is sent only after its start was delivered. After the end, no reminders are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Without the condition `ahead`, a row that was created while the clock was ahead would wait
-    # until the clock reaches the row's time again.
+    # a row from a clock that was ahead must not wait for that time
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -182,7 +169,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
 
 
 def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
-    """Return when a channel's oldest undelivered message was created, or None."""
+    """When a channel's oldest undelivered message was created, or None."""
     rows = NOTIFICATIONS.c
     waiting = select(func.min(rows.created_unix_s)).where(
         rows.channel == channel,
@@ -195,13 +182,13 @@ def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
 
 
 def read_notifications(engine: Engine, slo: str) -> list[Notification]:
-    """Return all notifications about an objective, the newest first."""
+    """All notifications about an objective, the newest first."""
     rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
     return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
 
 
 def read_hangs(engine: Engine) -> list[Notification]:
-    """Return all notifications about hangs, the newest first."""
+    """All notifications about hangs, the newest first."""
     rows = _read(
         engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo.startswith(HANG, autoescape=True))
     )
@@ -209,13 +196,11 @@ def read_hangs(engine: Engine) -> list[Notification]:
 
 
 def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
-    """Delete the notifications about incidents that ended before a time.
+    """Delete the notifications about incidents that ended before a time. Return the number of
+    incidents.
 
-    All rows of an incident are deleted together, because a notification without a row would be sent
-    again. If one row must still be sent, all rows of its incident are kept.
-
-    Returns:
-        The number of incidents whose rows were deleted.
+    An incident's rows are deleted together and only when none is due, because a notification
+    without a row would be sent again.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s
@@ -248,7 +233,7 @@ def remove_notifications(connection: Connection, incident: tuple[str, str, int])
 
 
 def plain_values(row: Notification) -> dict[str, Any]:
-    """Return a row's values by column."""
+    """A row's values by column."""
     return {**asdict(row), "state": str(row.state), "transition": str(row.transition)}
 
 

@@ -1,8 +1,7 @@
 """Store request counts per objective, so that no evaluation counts a month's requests again.
 
-The counts' key is the digest of an objective's definition. If the definition changes, the
-objective's requests are counted again. Simulated requests are counted in a separate table, so that
-a simulation can be deleted.
+The key is the digest of an objective's definition: a changed one is counted anew. Simulated
+requests have a separate table, so that a simulation can be deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,16 +28,13 @@ from sqlalchemy import (
 from store import dialects
 from store.alerting.slo_marks import STEP_S, Mark, remove_marks
 from store.connections import reading, writing
-from store.schema import REQUESTS, STATE_METADATA
+from store.schema import STATE_METADATA
 from store.state import state_of
 
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """Counts of requests by result, for one bucket of time.
-
-    The bucket contains the requests that ended in (`until_unix_s` − bucket width, `until_unix_s`].
-    """
+    """Counts of the requests that ended in (`until_unix_s` − bucket width, `until_unix_s`]."""
 
     until_unix_s: int
     good: int
@@ -53,7 +49,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""If an objective counts probes, the digest of its definition begins with this prefix."""
+"""Prefix of the digests of objectives that count probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +83,13 @@ COUNTED_RANGES = Table(
 
 
 def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
-    """Return the time range whose counts are complete, or None."""
+    """The time range whose counts are complete, or None."""
     with reading(state_of(engine)) as connection:
         return _counted_range(connection, definition, locked=False)
 
 
 def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the start of the earliest stored counts, in unix seconds. If `probes` is true, only
-    counts of probes are considered; if false, only counts of requests."""
+    """The start of the earliest stored counts, in unix seconds: of probes, or of requests."""
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
     with reading(state_of(engine)) as connection:
@@ -103,10 +98,7 @@ def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """Return the stored counts whose buckets end in (from, to], in order of time.
-
-    Real and simulated requests have separate counts; both are returned.
-    """
+    """The counts, real and simulated, whose buckets end in (from, to], in order of time."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -118,14 +110,8 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
-    """Return the sums of the stored counts, one for each range between two successive instants.
-
-    Args:
-        instants: ascending, in unix seconds.
-
-    Returns:
-        The counts of each range (a, b], with `until_unix_s` = b. Empty ranges are left out.
-    """
+    """Sum the counts of each range (a, b] between successive instants (ascending, unix seconds).
+    `until_unix_s` is b. Empty ranges are left out."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -141,7 +127,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """Return the stored counts in (from, to], summed over intervals of `step_s` seconds."""
+    """The counts in (from, to], summed over intervals of `step_s` seconds."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -162,17 +148,16 @@ def store_counts(
     since: CountedRange | None = None,
     groups: Sequence[str] = ("",),
 ) -> bool:
-    """Store counts, and replace the existing counts of the same time range.
+    """Replace the counts of a time range.
 
     Args:
-        counts: per bucket. Empty buckets may be left out.
-        counted_range: the time range whose counts are complete after this call.
-        since: the time range that was stored when this process began to count. With None, changes
-            by other processes are not detected.
-        groups: the keys of the counted groups. A time range is stored for each group.
+        counts: per bucket; empty buckets may be left out.
+        counted_range: the range whose counts are then complete.
+        since: the range that was stored when this process began to count. None does not detect
+            changes by other processes.
+        groups: keys of the counted groups.
 
-    Returns:
-        False if another process has changed the stored time range. In this case, nothing is stored.
+    Returns: False, with nothing stored, if another process has changed the stored range.
     """
     state = state_of(engine)
     remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
@@ -220,17 +205,14 @@ def store_counts(
 def mark_counts_incomplete(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
-    """Record that all counts after a time are incomplete. Delete the given marks (`slo_marks`).
+    """Record that all counts after a time are incomplete, and delete the given marks (`slo_marks`).
 
-    If the state and the telemetry are in one database, both changes are in one transaction.
-    If they are in two databases, the marks are deleted in a second transaction, after the commit in
-    the state database. After a crash between the two transactions, the time steps of these marks
-    are counted again. The counts of objectives that were removed from the configuration become
-    incomplete too, because an operator may add such an objective again.
+    With a separate state database, the marks are deleted in a second transaction; after a crash in
+    between, their steps are counted again. Removed objectives are included, because an operator may
+    add them again.
 
     Args:
-        from_s: unix seconds. All new requests ended after this time. None if there are no new
-            requests.
+        from_s: unix seconds; all new requests ended later. None without new requests.
         probes_from_s: the same for probes.
     """
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
@@ -262,7 +244,7 @@ def mark_counts_incomplete(
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    Afterwards, the time range of an objective begins at its earliest count of real requests.
+    An objective's range then begins at its earliest count of real requests.
     """
     remove, upsert = dialects.of(connection.engine).remove, dialects.of(connection.engine).upsert
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
@@ -278,7 +260,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
-    # A range without counts may begin at a simulated request, so remove it.
+    # a range without counts may begin at a simulated request
     remove(
         connection,
         COUNTED_RANGES,
@@ -316,12 +298,4 @@ def _counted_range(connection: Connection, definition: str, *, locked: bool) -> 
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Return a query that also locks its rows until the commit, if the database supports this."""
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
-
-
-def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received, or None."""
-    with reading(engine) as connection:
-        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
-    return oldest

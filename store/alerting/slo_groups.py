@@ -1,7 +1,7 @@
 """Store which groups of an objective's requests are counted separately.
 
-Each such group has a row in `slo_counted`, with the objective's digest and the group's key
-(`alerts.groups`). All other requests form one group, which also has a row.
+Each has a row in `slo_counted`, with the objective's digest and the group's key (`alerts.groups`),
+as have all other requests together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
-    """Return the time range for which each group is counted, by the group's key."""
+    """The time range for which each group is counted, by key."""
     own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
         rows = connection.execute(select(COUNTED_RANGES).where(own)).all()
@@ -45,7 +45,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRa
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """Return, for each group, the number of hours with requests since a time."""
+    """The number of hours with requests since a time, by group."""
     found = dict.fromkeys(groups, 0)
     with reading(state_of(engine)) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

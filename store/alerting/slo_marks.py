@@ -1,8 +1,7 @@
 """Mark the time steps of 15 s whose counts of requests per objective are out of date.
 
-The writer marks the steps of new requests in the transaction that writes the requests. The
-evaluator removes a mark in the transaction that records the step as incomplete
-(`slo_counts.mark_counts_incomplete`).
+The writer marks in the transaction of the requests. The evaluator removes marks in the transaction
+that records their steps as incomplete (`slo_counts.mark_counts_incomplete`).
 """
 
 from collections import defaultdict
@@ -20,13 +19,12 @@ from telemetry.request_rows import RequestRows
 
 SECOND_NS: Final = 10**9
 STEP_S: Final = 15
-"""The width of a time step, equal to the evaluator's interval."""
+"""Equal to the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 PROBE_SOURCE: Final = "probe"
 _AT_ONCE: Final = 500
-"""Number of marks in one DELETE statement."""
 
 MARKS: Final = Table(
     "slo_marks",
@@ -39,30 +37,24 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """A mark: one transaction wrote requests of one source that belong to one time step.
-
-    A request belongs to the step in which it ended. A request in flight belongs to the step of its
-    last report.
-    """
+    """One transaction wrote requests of one source that belong to one time step: the step of their
+    end, or in flight of their last report."""
 
     token: int
-    """A random number, the same for all marks of one transaction."""
     until_unix_s: int
-    """The end of the time step."""
     source: str
     received_unix_ns: int
-    """When the earliest request of this mark was received."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
-    """Return the marks for the requests of one transaction."""
+    """The marks for the requests of one transaction."""
     token = randbits(63)
     earliest: dict[tuple[int, str], int] = defaultdict(lambda: _LATEST)
     for requests in several:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # Round as `alerts.evaluation.counting` does. The limit of a century prevents an overflow.
+        # Round as `alerts.evaluation.counting` does. The limit prevents an overflow.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -82,22 +74,21 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
 
 
 def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
-    """Mark the time steps of requests, in the transaction that writes the requests."""
+    """Mark the steps of requests, in the transaction that writes them."""
     marks = marks_of(several)
     if marks:
         dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
 
 
 def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> None:
-    """Mark the time steps of requests in flight, in the transaction that changes their reports.
+    """Mark the steps of requests in flight, in the transaction that changes their reports.
 
     Args:
-        seen: time of each request's last report (unix nanoseconds), and its source.
+        seen: unix nanoseconds of each last report, and its source.
     """
     token = randbits(63)
     marks = {
-        # `received_unix_ns` is set to the end of the step, so that the evaluator reads no requests
-        # that were received earlier.
+        # the step's end, so that the evaluator reads no earlier requests
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -107,8 +98,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """Return the marks of up to `transactions` transactions. If `from_s` (unix seconds) is given,
-    return only marks of time steps that end at or after it."""
+    """The marks of up to `transactions` transactions, for steps that end at or after `from_s`."""
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
     columns = [MARKS.c[name] for name in Mark._fields]
@@ -118,9 +108,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks, and the other marks that the same transactions added. Marks of time steps
-    before the earliest time step in `marks` are kept.
-    """
+    """Delete these marks and the same transactions' others, except those before the earliest of
+    `marks`."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -1,10 +1,8 @@
 """Sum the billed requests of a time range, by label and hour.
 
-The sums are read from rollups, which takes a second for a day with ten million requests. A cell
-contains the sums of one group of requests in one hour. Rollups assign a request to the hour in
-which it was received, but a bill assigns it to the hours in which the engine worked on it.
-Therefore, single rows are read for the few requests that span an hour's end. Their billed seconds
-are divided in proportion to the time in each hour.
+Rollups are read: a second for a day with ten million requests. They count a request in the hour of
+its receipt. For the few requests that span an hour's end, rows are read and divided in proportion
+to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +22,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""To find requests that span the end of an hour, the rows received up to this many seconds before
-the end are read. A request with a longer duration is assigned to the hour in which it was
-received."""
+"""Rows received up to this long before an hour's end are read. A longer request counts in the hour
+of its receipt."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -39,7 +36,6 @@ class BilledRequests:
     cells: BillingCells
     apportioned: bool
     deleted_before_ns: int
-    """Rows received before this time (unix nanoseconds) were deleted."""
     overflowed: int
     simulated: bool
 
@@ -76,7 +72,6 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """Sum the rows of a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
         -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,
@@ -103,10 +98,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> BillingCells:
-    """Convert sums to cells: the amounts of the requests of one group in one hour.
-
-    A number in `sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`.
-    """
+    """`sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`."""
     return BillingCells(
         by=by,
         labels=labels,
@@ -143,13 +135,13 @@ def _apportioned(
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
 ) -> tuple[BillingCells, bool]:
-    """For requests that span the end of an hour, move the seconds after this end to the next hour.
+    """Move the seconds after the end of an hour to the next hour.
 
-    `longest_s` maps the start of each hour (unix seconds) to the duration of the hour's longest
-    request. For the hour before the window, the key is −1 instead of the start.
+    Args:
+        longest_s: duration of the longest request by start of the hour in unix seconds; key −1 is
+            the hour before the window.
 
-    Returns: the cells, and whether the rows of all requests that span the end of an hour still
-    exist.
+    Returns: the cells, and whether the rows of all requests that span an end still exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -194,12 +186,8 @@ def _apportioned(
 def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Return the requests that were running at an edge: their labels, and their billed and wasted
-    seconds after the edge.
-
-    The edge is the end of the window `before`. The billed and wasted seconds are divided in
-    proportion to the time before and after the edge.
-    """
+    """The labels of the requests that were running at the end of the window `before`, and
+    their billed and wasted seconds after it."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

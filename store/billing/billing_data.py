@@ -18,7 +18,6 @@ from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, 
 from telemetry.starts import MAX_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
-"""The labels that every bill needs."""
 
 
 def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) -> BillingData:
@@ -29,9 +28,8 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:
-        NotAllowed: the reader's role hides dollars, or some of the requests.
+        NotAllowed: see `check_bill`.
         ValueError: a label in `by` is not a label of rollups.
-        StoreUnavailable: the database does not respond.
     """
     if unknown := set(by) - set(LABELS):
         raise ValueError(
@@ -48,8 +46,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # Include starts shortly after the window: an engine that was ready then may have been
-        # loading during the window.
+        # An engine that was ready shortly after the window may have been loading in it.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MAX_LOADING_S) * SECOND_NS),

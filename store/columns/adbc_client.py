@@ -28,25 +28,23 @@ _log = logging.getLogger(__name__)
 
 
 class ColumnReader:
-    """Reads one database file. Safe to use from any thread; the process answers several queries at
-    the same time."""
+    """Reads one database file. Thread-safe; queries run concurrently."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        """For each query, passes a socket to the process, which answers on this socket."""
         self.task = Task("column reader")
 
     def read(
         self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the rows of all statements, concatenated in order.
+        """The rows of all statements, concatenated in order.
 
         Args:
             statements: up to 16, run in parallel.
-            schema: the schema of the result of each statement.
+            schema: of the result of each statement.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.
@@ -71,7 +69,7 @@ class ColumnReader:
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:
-        """End the process. The next query starts a new process."""
+        """End the process. The next query starts a new one."""
         with self._lock:
             self._end()
 
@@ -121,8 +119,8 @@ def _received(answers: socket.socket) -> list[int]:
     """Wait for an answer, and return the descriptors of its files.
 
     Raises:
-        EOFError: the process ended before it had answered.
-        NotQuick: the process could not run the query.
+        EOFError: the process ended.
+        NotQuick: the query failed.
     """
     answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MAX_PARTS)
     if not answer:

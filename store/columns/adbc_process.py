@@ -1,14 +1,13 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC contains its own SQLite library. If two SQLite libraries in one process open the same file,
-they break each other's locks (docs/decisions/006). Therefore a separate process reads the database.
-Each result is an anonymous file, which the client maps into its memory.
+ADBC contains a second SQLite library. Two in one process break each other's locks
+(docs/decisions/006).
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input. For each query, the client also sends a new socket through SOCKET.
-The process answers the query on the new socket. The process ends when standard input is closed, or
-after a minute without a query.
+Queries arrive on standard input, each with a new socket for its answer through SOCKET. A result is
+an anonymous file, which the client maps. The process ends with standard input, or after a minute
+without a query.
 """
 
 import os
@@ -35,21 +34,19 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""Maximum number of queries that run at the same time. An explanation needs three queries:
-requests, engine samples and GPU samples."""
+"""An explanation needs three concurrent queries: requests, engine samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""Each result gets an additional first row. This table lists the row's value for each column type,
-in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins with
-NULLs."""
+"""A first row that is added to each result, in SQL and in Arrow. Without it, ADBC types a column
+that begins with NULLs as integer."""
 
 
 class AdbcQuery(NamedTuple):
-    """Statements with their parameters. `schema` is the serialised Arrow schema of the results."""
+    """`schema` is the serialised Arrow schema of the results."""
 
     path: str
     statements: Sequence[tuple[str, Sequence[object]]]
@@ -67,7 +64,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
         _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
-        for batch in batches:  # only one batch is in memory at a time
+        for batch in batches:
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
@@ -87,8 +84,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Use ADBC's low-level API, because its DB-API imports pandas, which takes longer than most
-    # queries.
+    # ADBC's DB-API imports pandas, which takes longer than most queries
     with (
         adbc_driver_sqlite.connect(read_only_uri(Path(path))) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -111,7 +107,7 @@ def _unnamed_file() -> int:
 
 
 def serve(questions: IO[bytes], channel: socket.socket) -> None:
-    """Answer queries until standard input is closed, or until a minute passes without a query."""
+    """Answer queries until standard input is closed, or for `IDLE_S` without a query."""
     running: list[Future[None]] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         while True:
@@ -135,7 +131,7 @@ def _answer(message: bytes, answers: socket.socket) -> None:
         descriptors = _side_by_side(AdbcQuery(*pickle.loads(message)))
     except Exception as error:  # the client uses the slower query
         why = f"{type(error).__name__}: {error}".encode()
-    with answers, suppress(OSError):  # the client no longer waits
+    with answers, suppress(OSError):
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -160,5 +156,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as passing:
-        # Do not buffer standard input, because `select` ignores buffered data.
+        # unbuffered, because `select` ignores buffered data
         serve(os.fdopen(0, "rb", buffering=0), passing)

@@ -1,8 +1,7 @@
-"""Cache columns of long time ranges, so that rows are read only once.
+"""Cache columns of long time ranges in chunks of ten minutes.
 
-Time is divided into chunks of ten minutes. A cached chunk is valid as long as its number of rows
-and the checksum of their times are unchanged. The number and the checksum are read from the time
-index, in a fiftieth of the time that reading the rows takes.
+A chunk is valid while the number of its rows and the checksum of their times are unchanged. Reading
+both from the time index takes a fiftieth of the time for the rows.
 """
 
 import threading
@@ -34,19 +33,17 @@ CHUNK_NS: Final = 600 * 10**9
 MAX_ROWS: Final = 2_000_000
 
 _MAX_CHUNKS: Final = 14 * 144
-"""Maximum number of chunks in a range: 14 days of chunks. Longer ranges are not cached."""
+"""14 days. Longer ranges are not cached."""
 _LAST: Final = 2**63 // CHUNK_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
-"""Maximum number of rows in one query (80 MB)."""
+"""About 80 MB."""
 
 _PRIME: Final = 1_000_000_007
-"""The checksum is the sum of the times modulo this prime, so it fits in 64 bits."""
+"""The checksum, a sum modulo this prime, fits in 64 bits."""
 
 
 class _Stamp(NamedTuple):
-    """The number of rows in a chunk, and the checksum of their times, from the time index."""
-
     rows: int
     sum: int
 
@@ -55,17 +52,15 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps (numbers of rows and checksums) of this chunk and of the chunks around it, whose
-    rows may replace rows of this chunk."""
+    """Of this chunk and the chunks around it, whose rows may replace rows of this chunk."""
 
 
 class ColumnCache:
-    """A cache of columns of one table. Safe to use from any thread.
+    """A cache of columns of one table. Thread-safe.
 
     Args:
         read: returns the rows of a window in order of time.
-        depends: returns whether rows up to `reach_ns` earlier or later can replace rows of a table.
-            None if rows are never replaced.
+        depends: whether rows up to `reach_ns` away can replace rows of a table; None if never.
     """
 
     def __init__(
@@ -89,18 +84,12 @@ class ColumnCache:
         self._one_reads = threading.Lock()
 
     def table(self, window: Window) -> pa.Table | None:
-        """Return the rows of a window in order of time.
-
-        Returns: None if the window is too long or has too many rows for the cache.
-
-        Raises:
-            StoreUnavailable: the database does not respond.
-        """
+        """The rows of a window in order of time; None if there are too many for the
+        cache."""
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
-        # Read the stamps before the rows: if rows arrive in between, the next query reads the chunk
-        # again.
+        # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._max_rows:
@@ -121,7 +110,7 @@ class ColumnCache:
 
     @property
     def rows(self) -> int:
-        """Return the number of cached rows."""
+        """Number of cached rows."""
         with self._lock:
             return sum(each.table.num_rows for each in self._kept.values())
 
@@ -169,7 +158,6 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Return the query for the stamps (numbers of rows and checksums) of consecutive chunks."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(
@@ -187,7 +175,6 @@ def _stamps_around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[
 
 
 def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
-    """Group consecutive chunks, with at most `_READ_AT_ONCE` rows per group."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:
@@ -207,7 +194,7 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Return a copy of a slice. A slice itself keeps the whole table in memory."""
+    """Copy a slice, which would keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,9 +1,7 @@
-"""Read a part of a long time range: the rows in evenly spaced time slots.
+"""Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
-50 engines send 4 million samples a day. Time is divided into slots of 16 seconds, and every k-th
-slot is read. Increases of counters stay exact. Gauges can miss a burst between two slots; the pages
-of the web UI state this. A slot is longer than the sampling interval, so it contains a sample of
-each running engine.
+Increases of counters stay exact; gauges can miss a burst. A slot contains a sample of each running
+engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +31,7 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MAX_ROWS: Final = 120_000
-"""Approximate maximum number of rows. Every supported database returns them within half a
-second."""
+"""Approximate. Every supported database returns this number within half a second."""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -50,7 +47,7 @@ class Downsampled:
 
     @property
     def every_s(self) -> int:
-        """Return the seconds between the starts of two successive slots that were read."""
+        """Seconds between the starts of two successive slots."""
         return self.one_in * SLOT_NS // 10**9
 
 
@@ -62,7 +59,7 @@ def engine_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return engine samples. `queries.sample_table` describes the arguments and errors.
+    """Read engine samples; arguments and errors as in `queries.sample_table`.
 
     `max_rows`: None reads all rows.
     """
@@ -77,7 +74,7 @@ def gpu_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return GPU samples. The arguments are those of `engine_samples`."""
+    """Like `engine_samples`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 
@@ -103,10 +100,7 @@ def requests(
     *,
     max_rows: int = MAX_ROWS,
 ) -> Downsampled:
-    """Return requests in the order of receipt.
-
-    `queries.request_table` describes the arguments and errors.
-    """
+    """Read requests in the order of receipt; arguments and errors as in `queries.request_table`."""
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
     schema = request_schema(columns)
@@ -140,10 +134,7 @@ def _read(
 def _estimated_rows(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], max_rows: int
 ) -> int:
-    """Return the number of rows in a window.
-
-    A large number is estimated from evenly spaced parts, which cover a twentieth of the window.
-    """
+    """A large number is estimated from evenly spaced parts, a twentieth of the window."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(max_rows + 1).subquery()
     with reading(engine) as connection:

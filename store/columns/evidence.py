@@ -22,15 +22,13 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MAX_SAMPLES: Final = 400_000
-"""Maximum number of cached engine samples, and of GPU samples (at most 100 MB each). Ranges with
-more samples are downsampled."""
+"""Of engine samples, and of GPU samples: at most 100 MB each. Longer ranges are downsampled."""
 
 _Read = TypeVar("_Read")
 
 
 class EvidenceColumns(NamedTuple):
-    """The columns to read of requests, engine samples and GPU samples. Unknown columns of requests
-    are left out."""
+    """The columns to read. Unknown columns of requests are left out."""
 
     requests: Sequence[str]
     engines: Sequence[str]
@@ -38,16 +36,13 @@ class EvidenceColumns(NamedTuple):
 
     @property
     def known_of_requests(self) -> list[str]:
-        """Return the names in `requests` that are columns of the requests table."""
+        """`requests` without unknown columns."""
         return [name for name in self.requests if name in REQUEST_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRows:
-    """The rows of a time range, and the engine starts that contain the configurations of this time.
-
-    `starts` also has the latest start of each engine before the range.
-    """
+    """The rows of a time range. `starts` also has each engine's latest start before it."""
 
     requests: pa.Table
     engines: pa.Table
@@ -55,7 +50,7 @@ class EvidenceRows:
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
     samples_every_s: int | None = None
-    """Seconds between two slots of samples (`downsampled`); None if all samples were read."""
+    """Seconds between two slots (`downsampled`); None if all samples were read."""
 
 
 def evidence(
@@ -67,8 +62,8 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        window: a range that contains the baseline and the range to explain.
-        equals: labels of the requests. Samples are not filtered.
+        window: contains the baseline and the range to explain.
+        equals: labels of the requests; not of the samples.
     """
     known = columns.known_of_requests
     requests, engines, gpus = _together(
@@ -81,10 +76,7 @@ def evidence(
 
 
 def _together(*reads: Callable[[], _Read]) -> list[_Read]:
-    """Run reads at the same time, with the access rights of the caller, and return their results.
-
-    Raises: the exception of the first read that failed.
-    """
+    """With the caller's access rights."""
     with ThreadPoolExecutor(len(reads), "evidence") as threads:
         running = [threads.submit(copy_context().run, each) for each in reads]
     return [each.result() for each in running]
@@ -93,7 +85,7 @@ def _together(*reads: Callable[[], _Read]) -> list[_Read]:
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
+    32-bit floats (seven digits) for the numbers of requests halve the memory.
     """
 
     def __init__(self, engine: Engine, columns: EvidenceColumns) -> None:
@@ -122,11 +114,11 @@ class EvidenceCache:
 
     @property
     def requests(self) -> int:
-        """Return the number of cached requests."""
+        """Number of cached requests."""
         return self._requests.rows
 
     def read(self, window: Window, equals: Mapping[str, str | None]) -> EvidenceRows:
-        """Read the data for an explanation. See `evidence`."""
+        """Like `evidence`."""
         requests, engines, gpus = _together(
             lambda: self._selected_requests(window, equals),
             lambda: self._engines.table(window),
@@ -176,7 +168,7 @@ def _as_float32(field: pa.Field) -> pa.Field:
 
 
 def _may_be_replaced(requests: pa.Table) -> bool:
-    """Whether a row of a better source may replace one of these rows (decision 019)."""
+    """See decision 019."""
     sources = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(sources, pa.array([each.value for each in SECOND]))).as_py())
 

@@ -1,8 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals the result of `queries.request_table`, but no value is converted to a Python
-object. Each database has its own method for this (docs/decisions/027). If the method is not
-available, `queries.request_table` is used, and `slow_because` returns the reason.
+Like `queries.request_table`, but no value becomes a Python object. Each database has its own method
+(docs/decisions/027). Without it, `queries.request_table` is used, and `slow_because` returns the
+reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""Below this number of rows, `queries.request_table` is faster."""
+"""Below this number, `queries.request_table` is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
-"""Text columns with a different value in each row, which have no dictionary."""
+"""Text columns without a dictionary: each row has a different value."""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -45,22 +45,12 @@ def request_columns(
     *,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """Return the requests received in a window, in the order of receipt.
+    """The requests received in a window, in the order of receipt.
 
-    Rows written during the query may be missing.
+    Rows written during the query may be missing. Arguments and errors as in
+    `queries.request_table`.
 
-    Args:
-        window: range of `received_unix_ns`.
-        columns: some of `queries.REQUEST_COLUMNS`, or None for all.
-        equals: required labels. None selects rows without the label.
-
-    Returns:
-        The table of the requests. Each text column except `IDS` is dictionary-encoded, with one
-        dictionary for all chunks of the column.
-
-    Raises:
-        ValueError: a column or label is unknown.
-        StoreUnavailable: the database does not respond.
+    Returns: text columns except `IDS` are dictionary-encoded, with one dictionary for all chunks.
     """
     wanted = list(known_columns(columns))
     fetched = [*wanted, *({_RECEIVED} - set(wanted))]
@@ -98,7 +88,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Return why the slower query is used for this database, or None."""
+    """Why the slower query is used for this database, or None."""
     empty = Window(0, 0)
     try:
         read_columns(
@@ -112,7 +102,7 @@ def slow_because(engine: Engine) -> str | None:
 
 
 def encoded_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema, with dictionaries for text columns except `IDS`."""
+    """The schema, with dictionaries for text columns except `IDS`."""
     shared = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         field.with_type(shared)
@@ -123,13 +113,12 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
-    """Return whether a query has so few rows that `queries.request_table` is faster."""
+    """Whether a query has so few rows that `queries.request_table` is faster."""
     some = rows.limit(FEW_ROWS).subquery()
     return (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """Split a window into parts with about equal numbers of rows; return no parts for few rows."""
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     with reading(engine) as connection:
         if has_few_rows(connection, select(received).where(*inside)):
@@ -156,8 +145,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by time of receipt, unless they are sorted already, as rows from an index scan
-    usually are."""
+    """Rows from an index scan usually are sorted already."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

@@ -1,8 +1,5 @@
-"""The differences between databases.
-
-Each module supports one database, through the same functions. The rest of the store never checks
-the name of the database.
-"""
+"""The differences between databases: one module each, with the functions of `Dialect`. The rest of
+the store never checks the name of the database."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,74 +16,68 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """The functions and constants of a dialect's module."""
+    """What a dialect's module provides."""
 
     DRIVERS: tuple[str, ...]
-    """The schemes of the database's URLs."""
     ADDITIVE: bool
-    """Whether an upgrade only adds tables and columns, instead of running schema revisions."""
+    """No revisions and no transactions: an upgrade only adds tables and columns."""
     SINGLE_WRITER: bool
-    """Whether only one process may write the database."""
     LEASES: bool
-    """Whether several processes can share the database by leases (`store.leases`)."""
+    """Several processes can share the database by leases (`store.leases`)."""
     READERS: int
-    """The number of parts of a window that are read in parallel."""
+    """Parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return an error message for an invalid URL, or None."""
+        """An error message for an invalid URL, or None."""
 
     def name(self, url: URL) -> str:
-        """Return the database's name for messages, without a password."""
+        """The database's name for messages, without a password."""
 
     def folder(self, url: URL) -> Path:
-        """Return the folder for files that belong to the database."""
+        """The folder for files that belong to the database."""
 
     def file(self, url: URL) -> Path | None:
-        """Return the database file, or None for a database on a server."""
+        """The database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """Return an engine. With `create`, create missing files and folders.
+        """An engine. With `create`, create missing files and folders.
 
-        Raises: StoreError or DatabaseMissing, if an error can be detected without a connection.
+        Raises:
+            StoreError, DatabaseMissing: an error was detected without a connection.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
         """Open a transaction that prevents other processes from changing the schema."""
 
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-        """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
-
-        If `head` is older than the oldest revision that may connect (table `oldest`), the
-        connection fails. `revisions` is the name of the schema's revision table.
-        """
+        """Announce the code's revision `head` on each new connection (`migrations.older_versions`),
+        which fails if the table `oldest` excludes it. `revisions` names the schema's revision
+        table."""
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-        """Block new announcements of these older revisions until the commit.
-
-        Returns: the older revisions that are announced by an open connection.
-        """
+        """Block new announcements of older revisions until the commit. Return those of open
+        connections."""
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database for concurrent reading and writing. Its schema exists already."""
+        """Prepare a database with a schema for concurrent reading and writing."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
-        """Return a function that adds rows to a table."""
+        """A function that adds rows to a table."""
 
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the concatenated rows of the queries.
+        """The concatenated rows of the queries. Text columns may be dictionary-encoded.
 
-        Text columns may be dictionary-encoded.
-
-        Raises: NotQuick: bulk reading is not available, or failed.
+        Raises:
+            NotQuick: bulk reading is not available, or failed.
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
-        """Return the health (`Task`) of each child process that reads for this process."""
+        """The health of each child process that reads for this process."""
 
     def upsert(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
@@ -106,12 +97,12 @@ class Dialect(Protocol):
     ) -> tuple[int, int] | None:
         """Delete whole days of rows that are older than a time, without reading them.
 
-        Returns: the estimated number of deleted rows, and the start of the first day that has its
-            own partition. None if the table is not divided into days.
+        Returns: the estimated number of deleted rows, and the start of the first day with its own
+        partition. None if the table is not divided.
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without the statement and its values."""
+        """The driver's message for an error, without the statement and its values."""
 
 
 FORMS = (
@@ -119,11 +110,10 @@ FORMS = (
     "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE",
     "clickhousedb://USER:PASSWORD@HOST:PORT/DATABASE",
 )
-"""The supported forms of a URL."""
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for the name that SQLAlchemy gives a database; None if not supported.
+    """The dialect for SQLAlchemy's name of a database; None if not supported.
 
     Raises:
         StoreError: the driver of the database is not installed.
@@ -153,7 +143,7 @@ def _require(module: str, extra: str, what: str) -> None:
 
 
 def of(engine: Engine) -> Dialect:
-    """Return the dialect of an engine from `open_database`."""
+    """The dialect of an engine from `open_database`."""
     found = named(engine.dialect.name)
     if found is None:
         raise ValueError(f"{engine.dialect.name} is not supported")

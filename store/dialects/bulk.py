@@ -7,15 +7,14 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""A function that adds rows, with values in the order of the columns. Rows whose key is already
-stored are ignored."""
+"""Adds rows, with values in the order of the columns. Rows whose key is stored are ignored."""
 
 IN_BULK: Final = "tailspan_in_bulk"
-"""Execution option of a query whose result has many rows."""
+"""Execution option of a query with many rows."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of a table, with the nullability of its columns."""
+    """The Arrow schema of a table, with the nullability of its columns."""
     types = {
         str: pa.string(),
         int: pa.int64(),

@@ -1,10 +1,8 @@
-"""ClickHouse through clickhouse-connect.
+"""ClickHouse through clickhouse-connect; in tests, inside their own process (chdb).
 
-Tests run ClickHouse inside their own process, with the package chdb. ClickHouse has no unique keys.
-The tables use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges
-parts, and the setting `final` removes duplicates from query results. ClickHouse has no
-transactions: after a failed write, a part of the rows may be stored. It is safe to write all these
-rows again.
+Without unique keys, a repeated row is stored twice until parts are merged (ReplacingMergeTree); the
+setting `final` removes duplicates from results. Without transactions, a failed write may store some
+rows, and all can be written again.
 """
 
 import logging
@@ -41,19 +39,18 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
+"""They are printed, so a password is not allowed."""
 
 _SETTINGS: Final = {
     "final": "1",
-    # An aggregate without rows is NULL, not 0.
+    # an aggregate without rows is NULL, not 0
     "aggregate_functions_null_for_empty": "1",
-    # An insert is acknowledged when the shard has stored it.
+    # an insert is acknowledged when the shard has stored it
     "distributed_foreground_insert": "1",
-    # Allow any number of days (partitions) per insert: late requests can belong to more days than
-    # ClickHouse allows by default.
+    # late requests can belong to more days (partitions) than ClickHouse allows by default
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # Allow long queries, which can contain label values of the maximum length.
+    # long queries, with label values of the maximum length
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -61,8 +58,7 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """Return an error message if the URL names no database or has an option that is not allowed;
-    otherwise None."""
+    """Refuse a URL without a database, or with an unknown option."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -74,22 +70,22 @@ def refusal(url: URL) -> str | None:
 
 
 def name(url: URL) -> str:
-    """Return the URL without its password and options."""
+    """The URL without its password and options."""
     return url.difference_update_query(url.query).render_as_string(hide_password=True)
 
 
 def folder(url: URL) -> Path:
-    """Return the folder `var`, because the database is on a server."""
+    """`var`, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """Return None: the database is on a server."""
+    """None: the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. The database must exist on the server."""
-    # Disable the driver's log, which would repeat Tailspan's error messages.
+    """An engine. The database must exist on the server."""
+    # the driver's log would repeat Tailspan's error messages
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -115,7 +111,7 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """Return an empty list: ClickHouse cannot report which collectors use it."""
+    """ClickHouse cannot report which collectors use it."""
     return []
 
 
@@ -132,12 +128,12 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that inserts rows as Arrow columns."""
+    """Insert rows as Arrow columns."""
     schema = arrow_schema(table)
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Keep the first of several rows with the same key; ClickHouse would keep the last.
+        # Of rows with the same key, keep the first; ClickHouse would keep the last.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -167,7 +163,7 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """Return no tasks."""
+    """No child process reads."""
     return ()
 
 
@@ -179,7 +175,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Delete rows. Return the number of rows, which is counted before the deletion."""
+    """Delete rows. Return their number, which is counted before the deletion."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)
@@ -210,11 +206,11 @@ def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
-    """Return None, because ClickHouse deletes old rows itself."""
+    """None: ClickHouse deletes old rows itself."""
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the server's error, or why the server cannot be reached."""
+    """The first line of the server's error, or why the server cannot be reached."""
     cause: BaseException = getattr(error, "orig", None) or error
     if "DB::Exception" not in str(cause):
         cause = _innermost(cause)

@@ -1,11 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time column that queries filter by, then by its key. Rows with the same
-time and key count as one row. Among such rows, `row_version` selects the row that was written last.
-If the table's `info` contains `KEEP_FIRST`, `row_version` selects the row that was written first.
-
-In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
-within its shard; `requests` is distributed over the shards.
+A table is sorted by the time column that queries filter by, then by its key. Of equal rows,
+`row_version` selects the last written, or the first if `info` has `KEEP_FIRST`. In a cluster,
+`requests_local` stores one server's rows, replicated within its shard, and `requests` is
+distributed over the shards.
 """
 
 from typing import Final
@@ -20,37 +18,37 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """Return the sort columns of a table. Rows with equal values in them count as one row."""
+    """The sort columns. Rows with equal values in them count as one row."""
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
 
 def local_name(table: Table, cluster: str | None) -> str:
-    """Return the name of the local table, which stores one server's rows."""
+    """The name of the local table, which stores one server's rows."""
     return f"{table.name}_local" if cluster else table.name
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """Return the local table's name, followed by ON CLUSTER in a cluster, for DDL statements."""
+    """The local table's name, with ON CLUSTER in a cluster, for DDL statements."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 
 def ttl(instant: str, keep_ns: int) -> str:
-    """Return the TTL expression of a table, in the form in which ClickHouse shows it."""
+    """The TTL expression of a table, in the form in which ClickHouse shows it."""
     return f"toDateTime(fromUnixTimestamp64Nano({instant})) + toIntervalSecond({keep_ns // 10**9})"
 
 
 def whole_parts(keep_ns: int) -> str:
-    """Return the setting that decides whether ClickHouse deletes parts only as a whole.
+    """The setting that makes ClickHouse delete only whole parts (days).
 
-    A part contains the rows of one day. If the setting is off, the oldest day is written again each
-    time some of its rows expire. If the setting is on, rows are kept for up to a day longer.
+    Off, the oldest day is rewritten each time rows expire. On, rows are kept for up to a day
+    longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 
 
 def statements(table: Table, cluster: str | None) -> list[str]:
-    """Return the statements that create a table and add missing columns."""
+    """The statements that create a table and add missing columns."""
     columns = [f"`{column.name}` {_type(column)}" for column in table.columns]
     stored = [
         f"{each} {_codec(table, column)}"
@@ -72,11 +70,11 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         f"CREATE TABLE IF NOT EXISTS {where}{spread}"
         f" ({', '.join(stored)}, row_version UInt64 MATERIALIZED {row_version})"
         f" ENGINE = {engine}{days} ORDER BY ({', '.join(f'`{each}`' for each in order(table))})"
-        # An acknowledged row must be on disk, but ClickHouse does not call fsync by default.
+        # ClickHouse does not call fsync by default, but an acknowledged row must be on disk.
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        # Rows with the same key must be on the same shard.
+        # rows with the same key must be on the same shard
         by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="
@@ -85,7 +83,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
     for each, added in ((where, stored), (table.name, columns)) if cluster else ((where, stored),):
         more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
         made.append(f"ALTER TABLE {each}{spread} {more}")
-    # In a table of an older version, these codecs apply only to new and merged parts.
+    # in a table of an older version, these codecs apply only to new and merged parts
     codecs = ", ".join(
         f"MODIFY COLUMN `{column.name}` {_codec(table, column)}" for column in table.columns
     )
@@ -98,10 +96,7 @@ def _instants(table: Table) -> list[str]:
 
 
 def _codec(table: Table, column: Column[object]) -> str:
-    """Return how a column is compressed.
-
-    ZSTD needs a quarter less disk space than ClickHouse's default (decision 097).
-    """
+    """ZSTD needs a quarter less disk space than ClickHouse's default (decision 097)."""
     return f"CODEC({'Delta, ' if column.name in _instants(table) else ''}ZSTD(1))"
 
 

@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3.
 
-Rows are copied into a temporary table with COPY, and then inserted with ON CONFLICT DO NOTHING.
-Rows are read in the binary format. These are the fastest methods (docs/decisions/014).
+The fastest methods (docs/decisions/014): COPY into a temporary table, then INSERT with ON CONFLICT
+DO NOTHING. Rows are read in the binary format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,41 +44,37 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
+"""They are printed, so a password is not allowed."""
 
 _UNANSWERED_MS: Final = 15_000
-"""Timeout for a server that does not respond."""
 
 _LOCK_MS: Final = 30_000
-"""Maximum time to wait for another process's upgrade or for a reader's long query."""
+"""Maximum wait for another process's upgrade or a reader's long query."""
 
 _SESSION: Final = {
-    # Turn off JIT compilation: it took 161 of the 167 ms of a query of rollups.
+    # JIT took 161 of the 167 ms of a query of rollups
     "jit": "off",
-    # The server ends a transaction that a stopped collector has left open, because its row locks
-    # would block all other collectors.
+    # ends the transaction of a stopped collector, whose row locks block the others
     "idle_in_transaction_session_timeout": "15s",
-    # PostgreSQL reads the result of `NOT IN (SELECT …)` into a hash table only if the planner
-    # expects the table to fit into work_mem times this factor. Without a hash table, PostgreSQL
-    # searches the whole result for each row. At 400,000 requests per hour, of which 10 % were
-    # native spans, reading a minute took 15.8 s without a hash table, and 0.2 s with a hash table.
+    # `NOT IN (SELECT …)` uses a hash table only if it is expected to fit into work_mem times this
+    # factor. Reading a minute of 400,000 requests per hour takes 0.2 s with one, and 15.8 s
+    # without.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""
 
 _LOCK: Final = 0x7461696C
-"""The number of Tailspan's advisory lock: "tail" in ASCII."""
+"""Tailspan's advisory lock: "tail" in ASCII."""
 
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""SQL that computes the number of the advisory lock for one version of Tailspan. An advisory lock
-is valid for all schemas of a database, so the number also depends on the schema's name."""
+"""The lock of one version of Tailspan. Advisory locks are shared by all schemas of a database, so
+the schema's name is included."""
 
 
 class _Text(Dumper):
-    """Replaces NUL in text by U+FFFD. PostgreSQL cannot store NUL: with one NUL, the whole batch
-    fails."""
+    """Replaces NUL in text by U+FFFD. A NUL would fail the whole batch."""
 
     oid = psycopg.postgres.types["text"].oid
 
@@ -87,8 +83,7 @@ class _Text(Dumper):
 
 
 def refusal(url: URL) -> str | None:
-    """Return an error message if the URL names no database or has an option that is not allowed;
-    otherwise None."""
+    """Refuse a URL without a database, or with an unknown option."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -97,24 +92,24 @@ def refusal(url: URL) -> str | None:
 
 
 def name(url: URL) -> str:
-    """Return the URL without its password and options."""
+    """The URL without its password and options."""
     return url.difference_update_query(url.query).render_as_string(hide_password=True)
 
 
 def folder(url: URL) -> Path:
-    """Return the folder `var`, because the database is on a server."""
+    """`var`, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """Return None: the database is on a server."""
+    """None: the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. The database must exist on the server."""
+    """An engine. The database must exist on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
-        pool_pre_ping=True,  # because a server restart closes all connections
+        pool_pre_ping=True,  # a server restart closes all connections
         connect_args={
             "application_name": "tailspan",
             "connect_timeout": max(2, round(timeout_s)),
@@ -126,10 +121,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
-        # Compress with LZ4. Measured with a day of a large fleet's sketches and compared with
-        # PostgreSQL's default: reading takes a third less CPU time, writing takes a quarter less
-        # CPU time, and the sketches take a quarter more space. Servers before version 14, or
-        # without LZ4, do not support this.
+        # LZ4 against the default, for a large fleet's sketches: a third less CPU time to read, a
+        # quarter less to write, a quarter more space. From version 14.
         connection.execute(
             "SELECT set_config(name, 'lz4', false) FROM pg_settings"
             " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
@@ -140,7 +133,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _choose_format(
         _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
     ) -> None:
-        # SQLAlchemy expects text from system tables, so only bulk reads are binary.
+        # SQLAlchemy expects text from system tables, so only bulk reads are binary
         if context is not None and context.execution_options.get(IN_BULK):
             cursor.format = Format.BINARY
 
@@ -164,12 +157,10 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-    """Take a shared advisory lock on each connection, and check the schema's revision.
+    """Take a shared advisory lock on each connection, and then check the schema's revision.
 
-    The connection holds the lock until it ends. The check fails if the schema no longer supports
-    this revision. The lock is taken before the check. If an upgrade that excludes this revision
-    runs later, it finds the lock and stops. If such an upgrade has already committed, the check
-    fails.
+    An upgrade that excludes this revision either finds the lock and stops, or has committed, so
+    that the check fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -191,10 +182,7 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """Take the locks of older revisions exclusively.
-
-    Return the revisions whose lock another process holds.
-    """
+    """Take the locks of older revisions exclusively. Return those that another process holds."""
     free = f"SELECT pg_try_advisory_xact_lock({_VERSION})"
     return [
         version
@@ -204,7 +192,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 
 
 def prepare(engine: Engine, timeout_s: float) -> None:
-    """Do nothing, because the server has its own configuration."""
+    """Do nothing: the server has its own configuration."""
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
@@ -216,17 +204,17 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows through a temporary table.
+    """A function that adds rows through a temporary table, because COPY has no ON CONFLICT.
 
-    COPY has no ON CONFLICT clause. Rows are inserted in the order of the key, so that two
-    collectors with the same rows do not deadlock.
+    Rows are inserted in the order of the key, so that collectors with the same rows do not
+    deadlock.
     """
     at = table.columns.keys().index(table.info[BY_DAY]) if BY_DAY in table.info else None
     known: set[Any] = set()
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    # Copy the defaults too: a newer version may have added columns that have only a default.
+    # defaults too: a newer version may have added columns that have only a default
     like = f"LIKE {table.name} INCLUDING DEFAULTS"
     make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"
@@ -249,8 +237,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
             try:
                 cursor.execute(move)
             except psycopg.errors.CheckViolation as error:
-                # The partition of the day was dropped, or its addition was rolled back. A retry
-                # adds it.
+                # The day's partition was dropped, or its addition was rolled back. A retry adds it.
                 known.clear()
                 raise psycopg.OperationalError(f"{table.name}: a day is missing") from error
 
@@ -299,12 +286,12 @@ def _with_values(engine: Engine, question: Select[Any]) -> str:
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """Return no tasks."""
+    """No child process reads."""
     return ()
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Upsert rows."""
+    """Add or replace rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     others = {each.name: each for each in statement.excluded if each.name not in keys}
@@ -314,12 +301,12 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Run DELETE."""
+    """Delete rows."""
     return connection.execute(delete(table).where(which)).rowcount
 
 
 def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Return False, because PostgreSQL does not delete old rows itself."""
+    """False: PostgreSQL does not delete old rows itself."""
     return False
 
 
@@ -332,7 +319,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the error. The other lines may contain a row's values."""
+    """The first line of the error. The others may contain a row's values."""
     cause = getattr(error, "orig", None) or error
     primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return primary or " ".join(str(cause).split())

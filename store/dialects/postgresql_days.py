@@ -1,14 +1,11 @@
 """Divide tables of telemetry in PostgreSQL into one partition per day.
 
-Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
-for vacuum.
+Dropping a partition takes milliseconds; deleting a day's rows takes minutes, and leaves dead rows
+for vacuum. `requests` has the partition `requests_earlier`, and one such as `requests_20261124` for
+each later day, which the writer adds with its first row. A default partition would be searched each
+time a day is added.
 
-A table `requests` has the partition `requests_earlier`, and one partition such as
-`requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
-no default partition, because PostgreSQL would search it each time a day is added.
-
-A table that an older version created without partitions is divided while collectors write to it
-(`divide`). The old table becomes the partition `requests_earlier`.
+A table without partitions, from an older version, is divided while collectors write (`divide`).
 """
 
 import logging
@@ -26,18 +23,16 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, all rows older than this number of days share one partition. This partition
-usually stays empty, because rows are kept for a week by default."""
+"""In a new database, older rows share one partition. It usually stays empty."""
 AHEAD_DAYS: Final = 3
-"""A table that an older version created becomes one partition. This partition accepts rows up to
-this many days after the newest row. PostgreSQL must have checked the stored rows before that
-day."""
+"""An undivided table becomes one partition, for rows up to this long after the newest. PostgreSQL
+must have checked the stored rows before that day."""
 _LOCK_MS: Final = 2_000
-"""Maximum time that a change waits for a table's lock. Meanwhile, later statements wait too."""
+"""Maximum wait for a table's lock. Meanwhile, later statements wait too."""
 _LOCK: Final = 0x64617973
-"""The number of the advisory lock for new days: "days" in ASCII."""
+"""The advisory lock for new days: "days" in ASCII."""
 _END: Final = 2**63
-"""The upper bound of the last partition. Timestamps have 64 bits."""
+"""End of the last partition. Timestamps have 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
 _PROMISED: Final = re.compile(r"< '?(\d+)")
 
@@ -50,16 +45,16 @@ class Partition(NamedTuple):
     name: str
     until_unix_ns: int
     rows: int
-    """The estimated number of rows, from PostgreSQL's statistics."""
+    """An estimate."""
 
 
 def earlier(table: Table) -> str:
-    """Return the name of the partition for rows before the first day with its own partition."""
+    """The partition for rows before the first day with its own partition."""
     return f"{table.name}_earlier"
 
 
 def partitions(cursor: Any, table: Table) -> dict[str, Partition] | None:
-    """Return the partitions of a table by name, or None if it is not divided."""
+    """The partitions of a table by name, or None if it is not divided."""
     cursor.execute(
         "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), c.reltuples"
         " FROM pg_class p LEFT JOIN pg_inherits i ON i.inhparent = p.oid"
@@ -115,15 +110,10 @@ def _attach_partition(
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
-    """Delete the partitions whose rows are all older than a time.
+    """Delete the partitions whose rows are all older than a time. See `Dialect.drop_days`.
 
-    Dropping a partition waits for the statements that use the table, and later statements wait for
-    the drop. If the drop has to wait longer than `_LOCK_MS`, it is cancelled, and the next deletion
-    tries again.
-
-    Returns:
-        The estimated number of deleted rows, and the start of the first day that has its own
-        partition. None if the table is not divided into days.
+    Dropping waits for the statements that use the table, and later statements wait for the drop.
+    After `_LOCK_MS` it is cancelled, and the next deletion tries again.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -153,14 +143,13 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 
 
 def divide(engine: Engine, table: Table) -> None:
-    """Divide a table into partitions, while collectors write to it. The table has no partitions,
-    because an older version created it.
+    """Divide a table that an older version created into partitions, while collectors write to it.
 
-    First, a constraint is added: rows later than `AHEAD_DAYS` days after the table's newest row are
-    refused. Second, PostgreSQL checks the stored rows, without blocking readers or writers. Third,
-    in milliseconds, the table becomes a partition of a new table, which takes over its name. If the
-    process ends before the third step, the division continues when old rows are deleted the next
-    time.
+    1. Add a constraint: rows later than `AHEAD_DAYS` days after the newest row are refused.
+    2. PostgreSQL checks the stored rows, without blocking readers or writers.
+    3. In milliseconds, the table becomes a partition of a new table with its name.
+
+    After an interruption, the next deletion of old rows continues.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -196,9 +185,7 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the earliest time whose rows the table's constraint refuses, and whether PostgreSQL
-    has checked that all stored rows satisfy the constraint. Return None if there is no
-    constraint."""
+    """The earliest refused time of the constraint, and whether the stored rows were checked."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",
@@ -210,10 +197,7 @@ def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
 
 
 def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Add the constraint that `divide` describes, without checking the stored rows.
-
-    Return False if PostgreSQL has already checked the stored rows.
-    """
+    """Return False if PostgreSQL has checked the stored rows already."""
     known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False
@@ -230,7 +214,6 @@ def _add_constraint(cursor: Any, table: Table) -> bool:
 
 
 def _withdraw_constraint(cursor: Any, table: Table, day: int) -> None:
-    """Remove the constraint if it would refuse rows of this day."""
     known = _read_constraint(cursor, table)
     if known is not None and day * DAY_NS >= known[0]:
         cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_constraint_name(table)}")

@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
 `synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders would not send the
-lost rows again. The writer commits many submissions with one flush to disk.
+rows again.
 """
 
 import os
@@ -45,49 +45,46 @@ ADDITIVE: bool = False
 SINGLE_WRITER: bool = True
 LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
-"""Number of parts of a window that are read in parallel, each by one core."""
+"""One core each."""
 
 SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Number of database pages in the write-ahead log at which SQLite copies them to the database file
-(a checkpoint). With SQLite's defaults (1,000 pages and a cache of 2 MB), SQLite would read and
-write the same pages repeatedly (benchmarks/ingest.py)."""
+"""With SQLite's defaults (1,000 pages and a cache of 2 MB), the same pages are read and written
+repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. With fewer rows per statement, writing is slower, because
-the driver takes Python's global lock for each statement."""
+"""Rows per statement. Fewer are slower: each statement takes Python's global lock."""
 
 
 def refusal(url: URL) -> str | None:
-    """Return an error message if the URL contains anything except a file; otherwise None."""
+    """Refuse a URL with anything except a file."""
     if url.host or url.query:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database exists only within one connection.
+        # an in-memory database exists only within one connection
         return "the database must be a file"
     return None
 
 
 def name(url: URL) -> str:
-    """Return the path of the file, for messages."""
+    """The path of the file."""
     return str(_path(url))
 
 
 def folder(url: URL) -> Path:
-    """Return the folder that contains the database file."""
+    """The folder of the file."""
     return _path(url).parent
 
 
 def file(url: URL) -> Path:
-    """Return the path."""
+    """The path of the file."""
     return _path(url)
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. If `create` is true, create the folder and the file. If it is false, check
-    that the file exists."""
+    """An engine. Create the folder and the file, or check that the file exists."""
     path = _path(url)
     if create:
         try:
@@ -105,12 +102,10 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     reader = ColumnReader(str(path.absolute()))
     options: dict[str, Any] = {"execution_options": {_READER: reader}}
     if create or in_writable_folder(path):
-        # Reuse the most recent connection: its cache is warm, and a write over another connection
-        # would invalidate the cache.
+        # The most recent connection has a warm cache, which a write over another would invalidate.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
-        # Open a new connection for each use, because `_read_only` must check each time whether
-        # another process writes to the database.
+        # `_read_only` must check for each use whether another process writes to the database
         options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
     engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -134,7 +129,7 @@ def _read_only(path: Path, timeout_s: float) -> SQLiteConnection:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    BEGIN is sent explicitly, because Python's driver would commit each change separately.
+    Without the explicit BEGIN, Python's driver would commit each change separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -143,18 +138,18 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-    """Do nothing, because only one process writes (`store.writer_lock`)."""
+    """Do nothing: only one process writes (`store.writer_lock`)."""
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """Return an empty list, because only one process writes."""
+    """None: only one process writes."""
     return []
 
 
 def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    For this change, SQLite does not wait for other processes' locks, so this function retries.
+    SQLite does not wait for other processes' locks here, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -175,11 +170,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows.
-
-    Passing plain tuples to the driver takes half the time of passing dictionaries. Rows are sorted
-    by key, so that rows of the same index page are written together.
-    """
+    """A function that adds rows, sorted by key so that an index page is written once. Plain
+    tuples take half the time of dictionaries."""
     one, many = _insert_statements(table)
     names = table.columns.keys()
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))
@@ -198,10 +190,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 @lru_cache(maxsize=64)
 def _insert_statements(table: Table) -> tuple[str, str]:
-    """Return two cached statements: one adds one row, the other `AT_ONCE` rows.
-
-    Compiling a statement takes longer than adding a row.
-    """
+    """Cached, because compiling takes longer than adding a row."""
     one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
     places = f"({', '.join('?' * len(table.columns))})"
     return one, one.replace(places, ", ".join([places] * AT_ONCE))
@@ -219,13 +208,13 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """Return the health (`Task`) of the process that reads columns."""
+    """The health of the process that reads columns."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     return (reader.task,)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Upsert rows."""
+    """Add or replace rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     others = {each.name: each for each in statement.excluded if each.name not in keys}
@@ -235,21 +224,21 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Run DELETE."""
+    """Delete rows."""
     return connection.execute(delete(table).where(which)).rowcount
 
 
 def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Return False, because SQLite does not delete old rows itself."""
+    """False: SQLite does not delete old rows itself."""
     return False
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
-    """Return None, because SQLite has no partitions."""
+    """None: SQLite has no partitions."""
 
 
 def reason(error: BaseException) -> str:
-    """Return SQLite's message."""
+    """SQLite's message."""
     return str(getattr(error, "orig", None) or error)
 
 

@@ -1,12 +1,9 @@
-"""Find the rows that belong to the same request of a user.
+"""Find the rows that belong to the same request of a user. Pure, O(n log n).
 
-Pure. Rows belong together if they have the same trace id, or, without a trace context, the same
-request id. Model, adapter, tenant and number of prompt tokens must be equal too, because a client
-could choose the id of another tenant's request. A row that lacks one of these values is joined if
-all other rows with the id have the same value.
-
-A chain contains the rows of one request. Each row, called a hop, is in one chain. For n rows, the
-grouping takes O(n log n) time.
+They have the same trace id, or, without a trace context, the same request id. Model, adapter,
+tenant and number of prompt tokens must be equal too, because a client could choose the id of
+another tenant's request. A missing value matches if all other rows agree. A chain is the rows
+(hops) of one request.
 """
 
 import re
@@ -18,11 +15,11 @@ from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. After this time, a prefill engine frees the request's
-KV cache. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
+"""Maximum time between two hops: then a prefill engine frees the request's KV cache. Source: vLLM,
+VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
-"""Maximum number of hops of a request. Rows beyond this number become separate requests, because a
-client may use one trace id for all its requests."""
+"""Further rows become separate requests, because a client may use one trace id for all its
+requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
@@ -44,7 +41,7 @@ class Chain(NamedTuple):
 
 
 def base_id(request_id: str | None) -> str | None:
-    """Return a request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
+    """A request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
 
     `chatcmpl-x`, `cmpl-x-0` and `x` give `x`. `cmpl-x-1`, the second prompt of `x`, gives `x-1`.
     """
@@ -55,16 +52,12 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def end_ns(row: Row) -> int:
-    """Return when a row's request ended, by its engine's clock."""
+    """When a row's request ended, by its engine's clock."""
     return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Divide rows into joined requests.
-
-    Returns: a chain for each request with several hops, and for each single row whose engine has
-        reported its role.
-    """
+    """The requests with several hops, and single rows whose engine has reported its role."""
     found: list[Chain] = []
     alone: list[Row] = []
     for by_trace in _grouped(rows, lambda row: row["trace_id"]):
@@ -84,7 +77,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide the rows of a trace into requests. A trace may contain several calls."""
+    """A trace may contain several calls."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -108,7 +101,6 @@ def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...
 
 
 def _separate_kinds(rows: Sequence[Row]) -> Iterable[list[Row]]:
-    """Separate rows with different models, adapters, tenants or numbers of prompt tokens."""
     parts = [list(rows)] if rows else []
     for name in ("model", "tenant", "prompt_tokens"):
         parts = [part for several in parts for part in _by_label(several, name)]
@@ -125,10 +117,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Divide rows with equal ids and labels into requests.
-
-    Each decode hop that answered is the last hop of one request.
-    """
+    """Each decode hop that answered ends a request."""
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
         return
@@ -149,7 +138,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
     if answers == 1:  # all hops are attempts of one request
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
-    elif len({each.role for each in waiting}) > 1:  # no decode hop has answered
+    elif len({each.role for each in waiting}) > 1:
         waiting.sort(key=lambda each: each.role is EngineRole.DECODE)
         yield from _bounded(waiting)
     else:
@@ -157,11 +146,8 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """Return how many of the waiting hops belong to the same request as the next decode hop that
-    answered.
-
-    These are the first successful prefill, and the failed attempts before and directly after it.
-    """
+    """How many waiting hops belong to the request of the next decode hop that answered: the first
+    successful prefill, and the failed attempts before and directly after it."""
     done = False
     for place, each in enumerate(waiting):
         answered = each.row["outcome"] in _ANSWERED
@@ -176,7 +162,7 @@ def _answers(link: ChainLink) -> bool:
 
 
 def _bounded(links: Sequence[ChainLink]) -> Iterable[tuple[ChainLink, ...]]:
-    """Yield a request with the last `MAX_HOPS` hops, and a request for each earlier hop."""
+    """Each earlier hop becomes a request."""
     yield tuple(links[-MAX_HOPS:])
     yield from ((each,) for each in links[:-MAX_HOPS])
 
@@ -186,7 +172,7 @@ def _engines(rows: Sequence[Row]) -> int:
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
-    """Group rows by a key. Each row without the key is its own group."""
+    """Each row without the key is its own group."""
     found: defaultdict[Hashable, list[Row]] = defaultdict(list)
     alone: list[list[Row]] = []
     for row in rows:

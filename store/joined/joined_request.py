@@ -1,6 +1,6 @@
-"""Define a joined request, which several engines served, with its hops (one per engine) and phases.
+"""A joined request, which several engines served, with its hops (one per engine) and phases.
 
-Pure. Durations are in seconds. An unknown value is None.
+Durations are in seconds. An unknown value is None. Pure.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ DELIVERY: Final = "delivery_s"
 JOINED_PHASES: Final = (
     *(ROUTE, PREFILL_QUEUE, PREFILL, KV_TRANSFER, DECODE_QUEUE, DECODE, DELIVERY),
 )
-"""The phases of a joined request, in the order in which they usually occur. They sum to `e2e_s`."""
+"""In the usual order. They sum to `e2e_s`."""
 
 HOP_COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
@@ -31,10 +31,9 @@ HOP_COLUMNS: Final = (
     *("ttft_s", "first_content_s", "e2e_s", "prompt_tokens", "cached_tokens"),
     *("external_cached_tokens", "output_tokens", "cost_usd"),
 )
-"""The columns of a request's row that joining needs."""
 
 Row = Mapping[str, Any]
-"""A stored request, with `HOP_COLUMNS`."""
+"""With `HOP_COLUMNS`."""
 
 
 class EngineRole(StrEnum):
@@ -45,17 +44,16 @@ class EngineRole(StrEnum):
 
 
 class JoinedBasis(StrEnum):
-    """Where the end-to-end time of a joined request was measured."""
+    """Where the end-to-end time was measured."""
 
     CLIENT = "client"
     ROUTER = "router"
     ENGINES = "engines"
-    """Measured from the first receipt to the last delivery at an engine. The router's time is not
-    included."""
+    """From the first receipt to the last delivery at an engine, without the router's time."""
 
 
 class JoinedBy(StrEnum):
-    """The kind of id that joined the rows of a request."""
+    """The kind of id that joined the rows."""
 
     TRACE = "trace"
     REQUEST_ID = "request_id"
@@ -66,8 +64,8 @@ class RequestHop:
     """One engine's part of a joined request.
 
     Attributes:
-        recomputed: whether a decode engine computed more than half of the prompt itself.
-        clock_shift_s: seconds added to the row's start, so that the hops are in order.
+        recomputed: a decode engine computed more than half of the prompt itself.
+        clock_shift_s: added to the row's start, so that the hops are in order.
     """
 
     row: Row
@@ -77,7 +75,7 @@ class RequestHop:
 
     @property
     def server(self) -> str | None:
-        """Return the replica, followed by `/` and the engine's number unless it is 0."""
+        """The replica, followed by `/` and the engine's number unless it is 0."""
         replica: str | None = self.row["replica"]
         engine = self.row["engine"]
         return f"{replica}/{engine}" if replica is not None and engine else replica
@@ -88,14 +86,12 @@ class JoinedRequest:
     """One user's request, and the engines that served it, in the order of time.
 
     Attributes:
-        started_unix_ns: the start, by the clock of the client, the router, or the engine that
-            answered (`basis`).
-        phases: the seconds of each phase; None for a phase that the request did not have.
-        ttft_s: time until the user received the first byte; None if no decode engine answered.
-        ttft_phases: the seconds of each phase until the first byte. They sum to `ttft_s`.
-        first_content_s: time until the user received the first content; None if it was not
-            reported.
-        e2e_s: the sum of the phases.
+        started_unix_ns: by the clock of the client, the router, or the engine that answered
+            (`basis`).
+        phases: seconds; None if absent. They sum to `e2e_s`.
+        ttft_s: the user's TTFT; None if no decode engine answered.
+        ttft_phases: seconds of each phase until the first byte. They sum to `ttft_s`.
+        first_content_s: the user's time to first content; None if not reported.
         joined_by: None for a single hop.
     """
 
@@ -111,32 +107,32 @@ class JoinedRequest:
 
     @property
     def last(self) -> Row:
-        """Return the row of the last hop: the decode engine that answered, if one did."""
+        """The last hop: the decode engine that answered, if one did."""
         return self.hops[-1].row
 
     @property
     def complete(self) -> bool:
-        """Return whether a decode engine's row is known."""
+        """Whether a decode engine's row is known."""
         return self.hops[-1].role is EngineRole.DECODE
 
     @property
     def outcome(self) -> str | None:
-        """Return the outcome for the user. None if only successful prefills are known."""
+        """The outcome for the user. None if only successful prefills are known."""
         outcome = str(self.last["outcome"])
         return outcome if self.complete or outcome not in ("stop", "length") else None
 
     @property
     def cost_usd(self) -> float | None:
-        """Return the sum of the hops' costs, or None if the cost of a hop is unknown."""
+        """The sum of the hops' costs; None if one is unknown."""
         costs = [each.row["cost_usd"] for each in self.hops]
         return None if None in costs else float(sum(costs))
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the TPOT in seconds, measured at the decode engine."""
+        """Measured at the decode engine."""
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:
-        """Return the value of a label, from the last hop that has the label."""
+        """The value of a label, from the last hop that has it."""
         values = (each.row[name] for each in reversed(self.hops))
         return next((value for value in values if value is not None), None)

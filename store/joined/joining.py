@@ -11,8 +11,7 @@ from store.joined.roles import Roles
 
 
 class Outside(NamedTuple):
-    """The report of a client or router about a request. Its times come from the reporter's
-    clock."""
+    """What a client or router reports about a request, on its own clock."""
 
     start_unix_ns: int
     e2e_s: float
@@ -21,18 +20,18 @@ class Outside(NamedTuple):
 
 
 FindOutside = Callable[[Chain], Sequence[Outside]]
-"""Returns what clients and routers report about a request, the best report first."""
+"""The best report first."""
 
 
 def joined_requests(
     rows: Iterable[Row], roles: Roles, outside: FindOutside = lambda chain: ()
 ) -> list[JoinedRequest]:
-    """Return the joined requests that passed through a prefill or a decode engine.
+    """The joined requests that passed through a prefill or a decode engine.
 
     Args:
         rows: rows of engines, without duplicates.
-        outside: returns the reports about a chain. A report is ignored if its duration is shorter
-            than the time that one of the hops took until its last token.
+        outside: the reports about a chain. A report is ignored if it is shorter than a hop's time
+            until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -70,10 +69,7 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
 
 
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
-    """Return the time until the user received the first content.
-
-    It is the user's TTFT plus the decode engine's time from the first byte to the first content.
-    """
+    """The user's TTFT plus the decode engine's time from first byte to first content."""
     if ttft_s is None or last["first_content_s"] is None:
         return None
     after_s = max(0.0, last["first_content_s"] - last["ttft_s"])

@@ -1,8 +1,7 @@
 """Divide the time of a joined request into phases.
 
-Pure. Each nanosecond from the start to the end belongs to one phase. If two hops overlap, the time
-belongs to the phase with the highest priority. The priorities are, from high to low: work of the
-decode engine, queue and work of the prefill engine, wait of the decode engine.
+Each nanosecond belongs to one phase. Where hops overlap, the priorities are, from high to low: work
+of the decode engine, queue and work of the prefill engine, wait of the decode engine. Pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,10 +36,8 @@ Phases = dict[str, float | None]
 
 
 def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
-    """Return the seconds of each phase, and the seconds of each phase until the first byte.
-
-    A phase that the request did not have is None.
-    """
+    """The seconds of each phase, in total and until the first byte. Absent phases are
+    None."""
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known_phases(hops):
         whole[phase] = 0
@@ -68,7 +65,6 @@ def _known_phases(hops: Sequence[Placed]) -> Iterator[str]:
 
 
 def _phases_in_order(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int]]:
-    """Yield each phase with its start and end, in the order of time."""
     segments = [
         _Segment(start_ns, end_ns, each.rank, each.phase)
         for hop in hops
@@ -93,7 +89,6 @@ def _precedence(segment: _Segment) -> tuple[int, int]:
 
 
 def _segments(hop: Placed) -> Iterator[_Segment]:
-    """Yield the segments of one hop: the phases that its row reports."""
     row = hop.link.row
     if row["queue_s"] is None:
         return
@@ -115,16 +110,13 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
 
 
 def _loaded_s(row: Row) -> float:
-    """Return how long a decode engine waited for the KV cache, in seconds."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # If the row has no `kv_load_s`, use `queue_held_s`. With a LoRA adapter, it may include the
-    # wait for the adapter, so it cannot be used.
+    # With a LoRA adapter, `queue_held_s` may include the wait for the adapter.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 
 def _phase_between_hops(at_ns: int, segments: Sequence[_Segment]) -> str:
-    """Return the phase at a time when no engine had the request."""
     earlier = [each for each in segments if each.end_ns <= at_ns]
     later = [each for each in segments if each.start_ns > at_ns]
     if not later:

@@ -1,9 +1,8 @@
-"""Place the hops of a request (its parts on different engines) on one time axis, although the
-engines' clocks may differ.
+"""Place the hops of a request on one time axis, although the engines' clocks may differ.
 
-Pure. Durations are never changed. A hop is moved only in two cases: if it lies outside the time
-range that the client or the router reports, or if a prefill does not precede the decode that loads
-its KV cache. The hop is then moved by the smallest possible time.
+Durations are never changed. A hop is moved, by the smallest possible time, only if it lies outside
+the range that the client or the router reports, or if a prefill does not precede the decode that
+loads its KV cache. Pure.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from store.joined.joined_request import EngineRole, Row
 
 
 class Axis(NamedTuple):
-    """The start and the end of a request, in nanoseconds."""
+    """The start and the end of a request."""
 
     start_ns: int
     end_ns: int
@@ -29,11 +28,11 @@ class Placed(NamedTuple):
 
 
 def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list[Placed]]:
-    """Return the start and end of a request, and its hops in the order of time.
+    """The start and end of a request, and its hops in the order of time.
 
     Args:
         links: the hops in the order of their ends.
-        outside: start and end of the request at the client or the router, if known.
+        outside: the request's range at the client or the router, if known.
     """
     *before, last = links
     recomputed = last.role is EngineRole.DECODE and recomputes(last.row, bool(before))
@@ -56,21 +55,20 @@ def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list
 
 
 def generated_ns(row: Row) -> int:
-    """Return the time from receipt until the engine had the last token, in nanoseconds.
+    """Time from receipt until the engine had the last token.
 
-    Only this part of a hop must lie within the time range that the client or the router reports: a
-    server may record the delivery after the client has read the last byte.
+    Only this part of a hop must lie within the client's range: a server may record the delivery
+    after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:
-    """Return whether a decode engine computed more than half of the prompt itself.
+    """Whether a decode engine computed more than half of the prompt itself.
 
     Args:
-        after_prefill: whether another engine did the prefill. If so, and if the row does not report
-            cached tokens, the decode engine is assumed to have received the KV cache of the whole
-            prompt.
+        after_prefill: another engine did the prefill. If the row reports no cached tokens, the
+            whole KV cache is then assumed to have been received.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:
@@ -84,8 +82,7 @@ def _placed_before(link: ChainLink, last_ns: int, loads_ns: int, outside: Axis |
     latest_ns = (loads_ns if link.role is EngineRole.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # The gap between prefill and decode is impossibly long, so the clocks differ. Assume no
-        # gap.
+        # An impossibly long gap between prefill and decode: the clocks differ. Assume no gap.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)
@@ -96,12 +93,12 @@ def _length_ns(row: Row) -> int:
 
 
 def _waited_ns(row: Row) -> int:
-    """Return the time from receipt until the engine first scheduled the request, in nanoseconds."""
+    """From receipt until the engine first scheduled the request."""
     return _ns(row["frontend_s"]) + _ns(row["queue_s"])
 
 
 def _works_ns(row: Row) -> int:
-    """Return the time from receipt until the engine had the first token, in nanoseconds."""
+    """From receipt until the engine had the first token."""
     return _waited_ns(row) + _ns(row["prefill_s"])
 
 

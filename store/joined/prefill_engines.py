@@ -1,8 +1,7 @@
-"""Find the engines that only do prefills. Their rows do not count as requests of users.
+"""Find the engines that only do prefills, whose rows do not count as requests of users.
 
-vLLM's `kv_role` names these engines (producers). With the connector NIXL, each engine is `kv_both`.
-An engine with `kv_both` counts as a prefill engine if other engines loaded the KV caches of its
-requests, and it generated at most one token per request.
+vLLM's `kv_role` names producers. An engine with `kv_both` (NIXL) is one if other engines loaded the
+KV caches of its requests, and it generated at most one token per request.
 """
 
 from collections.abc import Set
@@ -20,20 +19,17 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""The roles at an instant are derived from the rows of the 15 minutes before this instant. An
-analysis reads the same length of time by default."""
+"""Roles are derived from the preceding 15 minutes, the default length of an analysis."""
 MAX_LOADED: Final = 500
-"""Maximum number of rows with a loaded KV cache that are read. The newest are read."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]
 
 
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
-    """Return the roles of the engines with a KV connector, computed once per minute.
+    """The roles of the engines with a KV connector, computed once per minute.
 
-    The role is None for an engine that does prefills and decodes, and for an engine without
-    evidence.
+    None: prefills and decodes, or no evidence.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
 

@@ -1,8 +1,7 @@
 """Read joined requests from the store.
 
-Rows are joined only if an engine loaded tokens through a KV connector. Only the plugin reports such
-loads, and it also reports the engine's KV connector. Therefore, if no engine has reported a KV
-connector, the result is empty.
+Without a reported KV connector, the result is empty: rows are joined only if an engine loaded
+tokens through one.
 """
 
 from collections import defaultdict
@@ -26,20 +25,18 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 MAX_ROWS: Final = 100_000
-"""Maximum number of rows to read for a window. The newest rows are read."""
+"""Per window, the newest."""
 
 MAX_OF_ONE: Final = 1_000
-"""Maximum number of rows that are read for one id."""
+"""Per id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedAnswer:
-    """The joined requests that began in a window, in the order of their starts.
-
-    `truncated`: whether the maximum number of rows was read, so that requests may be missing.
-    """
+    """The joined requests that began in a window, in order. `truncated`: `max_rows` was reached, so
+    requests may be missing."""
 
     requests: tuple[JoinedRequest, ...] = ()
     truncated: bool = False
@@ -51,12 +48,12 @@ def read_joined(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> JoinedAnswer:
-    """Return the joined requests that began in a window.
+    """The joined requests that began in a window.
 
     Args:
         equals: labels that at least one hop must have. The prober's requests are left out, unless
             `equals` selects their tenant.
-        max_rows: maximum number of rows to read. The newest rows are read.
+        max_rows: the newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -82,7 +79,7 @@ def read_joined(
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
-    """Return the joined request that contains a row, or None if there is none."""
+    """The joined request that contains a row, or None."""
     received = int(row["received_unix_ns"])
     roles = stated_roles(in_force(engine, received + APART_NS))
     if not roles:
@@ -103,7 +100,6 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
 
 
 def _window_of_all_hops(window: Window) -> Window:
-    """Return a longer window, which contains all hops of each request in the given window."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )
@@ -112,7 +108,6 @@ def _window_of_all_hops(window: Window) -> Window:
 def _join_rows(
     engine: Engine, window: Window, table: Sequence[Row], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join rows to requests, with the reports of clients and routers."""
     rows = [row for row in table if row["source"] != Source.CLIENT.value]
     spans: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -147,11 +142,8 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return the reports of routers, grouped by response id without vLLM's prefix.
-
-    If a router passes no trace context to the engines, only this id connects its report with the
-    rows of the engines.
-    """
+    """Routers' reports by response id without vLLM's prefix. Without a trace context, only this id
+    connects them with the engines' rows."""
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
@@ -167,16 +159,15 @@ def _router_reports(
     *,
     clocks_agree: bool = False,
 ) -> list[Outside]:
-    """Return the reports of routers about a request, the longest first.
+    """The reports of routers about a request, the longest first.
 
-    A trace may have several calls. A report is about this request if the middle of the last hop
-    lies between the report's start and end. If there is only one report and it overlaps no row of
-    the trace, the router's clock must be wrong, and the report is used too.
+    A report is about this request if it contains the middle of the last hop, because a trace may
+    have several calls. A single report that overlaps no row has a wrong clock, and is used too.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: True to ignore routers with a wrong clock. Use True if the reports were found
-            only by the response's id, because clients can choose this id.
+        clocks_agree: ignore wrong clocks. Needed for reports that were found by the response's id,
+            because clients can choose it.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

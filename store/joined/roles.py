@@ -1,8 +1,8 @@
 """Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
-vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With the
-connector NIXL (`kv_both`), the proxy chooses the role for each request. In this case, an engine
-that returned at most one token and loaded no tokens counts as the prefill engine.
+vLLM's `kv_role` is the role: producers do prefills, consumers decodes. With NIXL (`kv_both`), the
+proxy chooses the role for each request. An engine that returned at most one token and loaded none
+then counts as the prefill engine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +13,15 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The name of the argument that contains the role of an engine with a KV connector."""
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""The role that each engine with a KV connector has reported; None for `kv_both`. A key is a
-replica and an engine's number. For rows that contain no engine's number, the number in the key is
-None."""
+"""Each engine's reported role; None for `kv_both`. Absent without a KV connector. The key's engine
+number is None for rows without one."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:
-    """Return the role of each engine whose vLLM arguments contain a role (`kv_role`)."""
+    """The role of each engine whose vLLM arguments contain a role (`kv_role`)."""
     roles: dict[tuple[str, int | None], EngineRole | None] = {}
     for start in found:
         kv_role = starts.read(start.arguments).get(ARGUMENT)
@@ -35,28 +33,24 @@ def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], E
 
 
 def stated_role(row: Row, roles: Roles) -> EngineRole | None:
-    """Return the role that a row's engine reported, or None."""
+    """The role that a row's engine reported, or None."""
     return roles.get((row["replica"], row["engine"]))
 
 
 def transfers(row: Row, roles: Roles) -> bool:
-    """Return whether the engine of a row has a KV connector."""
+    """Whether the engine of a row has a KV connector."""
     return bool(row["external_cached_tokens"]) or (row["replica"], row["engine"]) in roles
 
 
 def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
-    """Return the role of each row of a group.
-
-    Args:
-        rows: rows with the same ids, in the order in which they ended.
-    """
+    """The role of each row of a group, in the order in which they ended."""
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if EngineRole.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
-        # not reported. The last row is then the decode, if all rows have the same request id.
-        # If the request ids differ, the rows could be two attempts of a client.
+        # not reported. With equal request ids, the last row is the decode. Different ids could be
+        # two attempts of a client.
         found[-1] = EngineRole.DECODE
     return found
 

@@ -1,14 +1,9 @@
-"""Replace the rows of prefill and decode engines by one row per user's request.
+"""Replace the rows of prefill and decode engines by one row per user's request, for objectives.
 
-The counts per objective use this module. In the result, the row of the decode engine stands for the
-joined request. Its start, E2E, TTFT and time to first content are replaced by the values of the
-joined request, measured at the engines. The rows of earlier attempts are left out.
-
-The row of a prefill engine is left out if the prefill succeeded with at most one token. The row of
-a failed prefill is kept, because the user received the error.
-
-The reports of clients and routers are not used. A report may arrive after its request was counted,
-so the count would depend on the time of counting.
+The decode engine's row gets the times of the joined request, measured at the engines: reports of
+clients and routers may arrive after the request was counted. Earlier attempts and successful
+prefills with at most one token are left out. A failed prefill is kept, because the user received
+the error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,15 +25,12 @@ from store.schema import REQUESTS
 from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
-"""The columns that `user_requests` needs in the table of rows."""
 AT_ONCE: Final = 5_000
-"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
+"""Rows joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
 
 
 class _Times(NamedTuple):
-    """The values of a joined request that replace columns of its decode row."""
-
     received_unix_ns: int
     e2e_s: float
     ttft_s: float | None
@@ -49,7 +41,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return a table with one row for each user's request, in the order of the given rows."""
+    """Return one row for each user's request, in the order of the given rows."""
     prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
         return rows
@@ -76,7 +68,6 @@ def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
 def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join decode rows with their prefills. Return the requests with several hops."""
     by_trace = [*_prefills_of(connection, decodes, replicas, "trace_id")]
     traces = {row["trace_id"] for row in by_trace}
     rest = [row for row in decodes if row["trace_id"] not in traces]
@@ -89,7 +80,6 @@ def _join_prefills(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines whose id in the column `name` is also in `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:
         return
@@ -106,11 +96,7 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Return the table, in which the row of each joined request's last hop has the times of the
-    joined request.
-
-    The other hops are left out.
-    """
+    """Leave out the other hops of each joined request."""
     spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
     joined = [users.get(each) for each in spans]
     is_joined = pa.array([each is not None for each in joined])

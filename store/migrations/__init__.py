@@ -1,13 +1,10 @@
 """Create and upgrade the schema of a database.
 
-In a new database, the whole schema is created. In an older database, Alembic runs the missing
-revisions (`versions/`) in one transaction. Only a writer upgrades a database; a reader raises an
-error. Revisions have numbers, so the program can compare them without Alembic.
+A new database gets the whole schema. In an older one, Alembic runs the missing revisions
+(`versions/`) in one transaction. Only a writer upgrades; a reader raises an error.
 
-The tables of telemetry and of the state (`store.state`) are separate schemas with separate
-revisions, because the state can be in another database. By default one database has both schemas.
-
-An older version can use a database to which newer versions have only added tables and columns
+Telemetry and state (`store.state`) are separate schemas with separate revisions. An older version
+can use a database to which newer versions have only added tables and columns
 (docs/decisions/099-collectors-are-upgraded-one-after-another.md).
 """
 
@@ -49,23 +46,21 @@ class Schema(NamedTuple):
     """The text before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
-    """The name of the revisions' folder, which is in `FOLDER`."""
     revision: Table
-    """Alembic's version table. A database with a table of this name is a database of Tailspan."""
+    """Alembic's version table. It marks a database of Tailspan."""
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest revision. Set a newer
-    revision here in two cases: if this version relies on data that older versions do not write; or
-    if a revision does more than add tables, indexes, nullable columns or columns with a default."""
+    """The oldest revision whose code can use a database of the newest. Raise it if this version
+    relies on data that older versions do not write, or if a revision does more than add tables,
+    indexes, nullable columns or columns with a default."""
 
     def head(self) -> str:
-        """Return the newest revision."""
+        """The newest revision."""
         return max(path.name[:4] for path in FOLDER.glob(f"{self.folder}/[0-9]*.py"))
 
 
 FIRST: Final = "0016"
-"""The revision of the first release."""
 TELEMETRY: Final = Schema(
     *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
     oldest="0034",  # since 0034, collectors announce their revision, and rollups have all groupings
@@ -78,16 +73,12 @@ REVISION: Final = TELEMETRY.revision
 
 
 def head() -> str:
-    """Return the newest revision of the telemetry's schema."""
+    """The newest revision of the telemetry's schema."""
     return TELEMETRY.head()
 
 
 def refuse_telemetry(engine: Engine, name: str) -> None:
-    """Check that a database contains no telemetry, before it is used as a separate state database.
-
-    Raises:
-        StoreError: the database has the tables of telemetry.
-    """
+    """Refuse a separate state database that contains telemetry."""
     if has(engine, TELEMETRY):
         raise StoreError(
             f"{name} contains telemetry, so it cannot be a separate state database; set an empty"
@@ -97,14 +88,13 @@ def refuse_telemetry(engine: Engine, name: str) -> None:
 
 
 def has(engine: Engine, schema: Schema) -> bool:
-    """Return whether a database has the tables of a schema."""
+    """Whether a database has the tables of a schema."""
     with engine.connect() as connection:
         return schema.revision.name in inspect(connection).get_table_names()
 
 
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
     """Check that a database has the newest revision of this version, or a newer compatible one.
-
     Never writes.
 
     Raises:
@@ -123,12 +113,7 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
 
 
 def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
-    """Check that a database is empty, or that this version can use or upgrade it. Never writes.
-
-    Raises:
-        StoreError: another program wrote the database, or a version of Tailspan from which this
-            version cannot upgrade.
-    """
+    """Refuse a database that this version can neither use nor upgrade. Never writes."""
     with engine.connect() as connection:
         _read(connection, name, schema)
 
@@ -148,7 +133,7 @@ def upgrade_schema(
             database.
 
     Raises:
-        StoreError: the database cannot be upgraded, or was not created by Tailspan, or is in use by
+        StoreError: the database cannot be upgraded, was not created by Tailspan, or is in use by
             older versions that cannot work with the new schema.
     """
     with engine.connect() as connection:
@@ -162,15 +147,15 @@ def upgrade_schema(
         return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        # Another process may have upgraded the schema in the meantime.
+        # another process may have upgraded the schema in the meantime
         found = _read(connection, name, schema)
         if found.serves(schema):
             return
         if found.oldest is not None and found.oldest < schema.oldest:
-            _exclude_older(connection, name, found, schema)
+            _exclude_older(connection, name, schema)
         if found.revision is None or dialect.ADDITIVE:
-            # Create the revision table first: even without transactions, other processes then
-            # recognise the database.
+            # The revision table first: even without transactions, other processes then recognise
+            # the database.
             dialect.create_missing(connection, schema.revision.metadata)
             dialect.create_missing(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
@@ -188,20 +173,18 @@ def upgrade_schema(
 
 
 class _Found(NamedTuple):
-    """The schema versions that a database records."""
-
     revision: str | None
-    """The schema's revision, or None if the schema does not exist yet."""
+    """None if the schema does not exist yet."""
     oldest: str | None
-    """The oldest revision whose code can use the schema, if it is recorded."""
+    """If recorded."""
 
     def serves(self, schema: Schema) -> bool:
-        """Return whether this version can use the database as it is."""
+        """Whether this version can use the database as it is."""
         return (self.revision or "") >= schema.head() and (self.oldest or "") >= schema.oldest
 
 
-def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
-    """Prevent versions that cannot use the new schema from connecting until the commit.
+def _exclude_older(connection: Connection, name: str, schema: Schema) -> None:
+    """Keep versions that cannot use the new schema from connecting until the commit.
 
     Raises:
         StoreError: such a version uses the database.
@@ -216,22 +199,18 @@ def _exclude_older(connection: Connection, name: str, found: _Found, schema: Sch
 
 
 def _read(connection: Connection, name: str, schema: Schema) -> _Found:
-    """Return the schema versions that a database records.
-
-    Raises:
-        StoreError: this version cannot use the database, and cannot upgrade it.
-    """
+    """Raise StoreError if this version can neither use nor upgrade the database."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return _Found(None, None)
     found: str | None
     if schema.revision.name in tables:
-        # Without transactions, the revision table can exist without its row.
+        # without transactions, the revision table can exist without its row
         found = connection.scalar(select(func.max(schema.revision.c.version_num)))
     elif schema is STATE and TELEMETRY.revision.name in tables:
         found = None
     elif schema is TELEMETRY and "tailspan_schema" in tables:
-        found = ""  # the database is from before the first revision
+        found = ""  # from before the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
         raise StoreError(
             f"{name} is a state database (--state-url); set the database of the telemetry with"

@@ -16,7 +16,7 @@ from store.migrations.alembic_config import config
 
 
 def main() -> None:
-    """Write a new revision with the changes from the newest revision to the declared tables."""
+    """Run the command of the module's docstring."""
     words = sys.argv[1:]
     schema = STATE if words[:1] == ["--state"] else TELEMETRY
     if schema is STATE:

@@ -7,7 +7,7 @@ from store import migrations
 
 
 def config(connection: Connection, schema: migrations.Schema = migrations.TELEMETRY) -> Config:
-    """Return the configuration for Alembic's commands. `env.py` uses the connection."""
+    """The configuration for Alembic's commands. `env.py` uses the connection."""
     made = Config()
     folder = str(migrations.FOLDER).replace("%", "%%")
     made.set_main_option("script_location", folder)

@@ -13,13 +13,12 @@ _other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Return the type of a column of bytes, without the type's variant for ClickHouse (which needs
-    no revisions). Return False for other items, so that Alembic renders them."""
+    """Render a column of bytes without its variant for ClickHouse, which needs no revisions. False
+    lets Alembic render other items."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 
 def _of_schema(name: str | None, kind: str, _: object) -> bool:
-    """Return whether this schema's revisions manage a table."""
     others = {OLDEST.name, _other.revision.name, *_other.metadata.tables}
     return kind != "table" or name not in others
 
@@ -29,8 +28,7 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # All revisions run in one transaction. This works in SQLite too: it can roll back changes of
-    # the schema, and `exclusively` holds the write lock.
+    # SQLite too can roll back changes of the schema, and `exclusively` holds the write lock
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

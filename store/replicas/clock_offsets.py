@@ -2,8 +2,8 @@
 
 θ is the time by which the server's clock is ahead of the client's. The server receives a request
 after the client sent it, so θ ≤ (server's start − client's start). The client receives the answer
-after the server sent it, so θ ≥ (server's end − client's end). Both bounds are valid for any
-network delay. If θ is negative, the server's clock is behind the client's.
+after the server sent it, so θ ≥ (server's end − client's end). Both bounds hold for any network
+delay.
 """
 
 from collections import defaultdict
@@ -18,9 +18,9 @@ from store.requests.client_reports import ClientReport, Reports
 from telemetry.requests import Basis, Outcome
 
 MIN_REQUESTS: Final = 3
-"""Minimum number of requests per replica. A single report may be wrong."""
+"""Per replica. A single report may be wrong."""
 MAX_REQUESTS: Final = 5_000
-"""Maximum number of requests to read, the newest first."""
+"""The newest are read."""
 _COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "replica", "outcome"),
     *("received_unix_ns", "e2e_s", "clock_ahead_s"),
@@ -38,13 +38,10 @@ class Offset:
 
 
 def offsets(engine: Engine, window: Window) -> list[Offset]:
-    """Return the bounds of each replica's clock offset, sorted by name.
+    """The bounds of each replica's clock offset, sorted by name.
 
-    The bounds of a replica are the medians of its requests' bounds. A replica is left out if
-    fewer than `MIN_REQUESTS` of its requests have a report from the server and from the client.
-    Requests with corrected timestamps are ignored.
-
-    Raises: StoreUnavailable: the database does not respond.
+    The medians over requests that the server and the client reported, without corrected timestamps.
+    Replicas with fewer than `MIN_REQUESTS` are left out.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -78,7 +75,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
-    # If the client's duration is shorter than the server's, the report is about another request.
+    # a client's duration shorter than the server's is about another request
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

@@ -11,22 +11,18 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MAX_LOADING_S
 
 MAX_STARTS: Final = 1_000
-"""Maximum number of starts that are read. The newest are read. A crash loop causes many starts."""
+"""The newest are read. A crash loop causes many starts."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts whose server was ready in [from, to), in order of time.
-
-    Only the newest `MAX_STARTS` starts are read. Failed starts count towards this limit, but are
-    not returned.
-    """
+    """The starts whose server was ready in [from, to), without failed ones. See
+    `all_starts_between`."""
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the newest `MAX_STARTS` starts of [from, to), including failed ones, in order of
-    time."""
+    """The newest `MAX_STARTS` starts of [from, to), including failed ones, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)
@@ -41,11 +37,8 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Return the longest report of each start.
-
-    Several API servers can report the same start. A report is shorter if it lacks the time before
-    the server's first process.
-    """
+    """Several API servers can report the same start, some without the time before the first
+    process."""
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:
         key = each.trace_id, each.span_id

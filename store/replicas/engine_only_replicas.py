@@ -9,14 +9,7 @@ from telemetry.requests import Basis, Source
 
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
-    """Return the sorted names of the replicas with requests that only the engine core measured.
-
-    The rows of these requests begin in the engine's queue. One cause is vLLM's Rust front end,
-    which loads no plugins.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
-    """
+    """Their sorted names. One cause is vLLM's Rust front end, which loads no plugins."""
     row = REQUESTS.c
     statement = (
         select(row.replica)

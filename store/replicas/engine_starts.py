@@ -12,11 +12,10 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""Starts of replicas without stored samples are deleted after this time, because such replicas are
-not real: a real engine takes a sample each second, and sends its samples every 5 s."""
+"""A replica without a sample for this long is not real: samples are sent every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""
+"""Kept starts of replicas without stored samples, which bills may need."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
@@ -33,7 +32,7 @@ class StartKey(NamedTuple):
 def in_force(
     engine: Engine, at_unix_ns: int = _INT64_LAST, replicas: Collection[str] | None = None
 ) -> list[EngineStart]:
-    """Return the latest start of each engine of each replica until `at_unix_ns`.
+    """The latest start of each engine of each replica until `at_unix_ns`.
 
     Ended engines are included, because the store has no end times. `replicas`: None for all.
     """
@@ -54,7 +53,7 @@ def in_force(
 
 
 def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[EngineStart]:
-    """Return the starts in [from, to), in order of time."""
+    """The starts in [from, to), in order of time."""
     statement = (
         select(STARTS)
         .where(STARTS.c.at_unix_ns >= from_unix_ns, STARTS.c.at_unix_ns < to_unix_ns)
@@ -65,13 +64,13 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """Return the latest start of each configuration whose fingerprint begins with `config`."""
+    """The latest start of each configuration whose fingerprint begins with `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # LIKE is not used, because ClickHouse does not support its ESCAPE clause.
+        # ClickHouse does not support the ESCAPE clause of LIKE
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -84,13 +83,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `deletable` returns, and return their number.
-
-    Args:
-        keep_hours_ns: the retention of the data for bills; None for ever.
-
-    Raises: StoreUnavailable: the database cannot be used.
-    """
+    """Delete the starts that `deletable` returns, and return their number."""
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
         keys = [StartKey(*row) for row in rows]
@@ -120,7 +113,7 @@ def deletable(
     keep_hours_ns: int | None,
     now_unix_ns: int,
 ) -> Sequence[StartKey]:
-    """Return the starts that are not needed any more, the oldest first. Pure.
+    """The starts that are not needed any more, the oldest first. Pure.
 
     Args:
         keep_hours_ns: the retention of the data for bills; None for ever.
@@ -143,7 +136,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # If the start is older than `keep_rows_ns`, its samples may already have been deleted.
+            # an older start's samples may have been deleted
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

@@ -9,8 +9,7 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of a replica's newest sample. Samples are taken every second, and sent every 5 s. A
-process without a recent sample is silent, not hung."""
+"""A process without a sample for this long is silent, not hung. Samples are sent every 5 s."""
 
 
 _ITS_ENGINE: Final = "its engine has taken no step"
@@ -26,11 +25,11 @@ class HungReplica(NamedTuple):
     model: str | None = None
     simulated: bool = False
     engines: tuple[int, ...] = ()
-    """The numbers of the engines that hang. Empty if there is only one engine."""
+    """Empty if there is only one engine."""
 
     @property
     def no_step_text(self) -> str:
-        """Return a text such as `its engine 1 has taken no step`."""
+        """A text such as `its engine 1 has taken no step`."""
         numbers = ", ".join(map(str, self.engines))
         if len(self.engines) > 1:
             return f"its engines {numbers} have taken no step"
@@ -38,27 +37,23 @@ class HungReplica(NamedTuple):
 
 
 class ReplicaProgress(NamedTuple):
-    """The replicas that sent a sample within the last `RECENT_NS`, and the hung replicas."""
+    """The replicas that sent a sample within the last `RECENT_NS`, and the hung ones."""
 
     reporting: frozenset[str]
     hung: tuple[HungReplica, ...]
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas that reported."""
+        """Number of replicas that reported."""
         return len(self.reporting)
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
-    """Return the replicas with a recent sample, and the replicas that hang. A replica hangs if it
-    completed no step for more than `HUNG_S` seconds.
+    """The replicas with a recent sample, and those whose engine completed no step for
+    `HUNG_S`.
 
-    The requests in flight are summed over the front ends of a replica. A step counts if one of the
-    front ends reports it. If a replica has several engines, the longest time without a step among
-    its engines is compared with `HUNG_S`.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+    Requests in flight are summed over the front ends of a replica. A step counts if any of them
+    reports it. Of several engines, the longest without a step counts.
     """
     at = SAMPLES.c.at_unix_ns
     columns = (
@@ -112,7 +107,7 @@ def _hung(ages: dict[int, float]) -> tuple[int, ...]:
 
 
 def reported_since(engine: Engine, replica: str, since_unix_ns: int) -> bool:
-    """Return whether a replica has sent a sample since an instant."""
+    """Whether a replica has sent a sample since an instant."""
     statement = select(SAMPLES.c.at_unix_ns).where(
         SAMPLES.c.at_unix_ns > since_unix_ns, SAMPLES.c.replica == replica
     )

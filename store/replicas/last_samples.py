@@ -11,11 +11,8 @@ from telemetry.starts import EngineStart
 
 
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
-    """Return the time of the last sample of each replica in a window, in unix nanoseconds.
-
-    Replicas without a sample are absent. Each process is queried separately, because such a query
-    reads only one entry of the index of replica, engine and process.
-    """
+    """The time of each replica's last sample in a window. One query per process reads one
+    entry of the index."""
     at = SAMPLES.c.at_unix_ns
     found: dict[str, int] = {}
     with reading(engine) as connection:

@@ -9,7 +9,7 @@ from telemetry.requests import Source
 
 
 def scraped_replicas(engine: Engine, window: Window) -> int:
-    """Return the number of replicas with scraped samples in a window."""
+    """The number of replicas with scraped samples in a window."""
     statement = select(func.count(SAMPLES.c.replica.distinct())).where(
         SAMPLES.c.at_unix_ns >= window.from_unix_ns,
         SAMPLES.c.at_unix_ns < window.to_unix_ns,

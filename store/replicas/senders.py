@@ -1,9 +1,7 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
-One process of each engine sends the totals of the engine's steps. If two processes with the same
-replica name send totals at the same time, two servers have the same `service.instance.id`. In
-containers, the process id is usually 1, so two servers can also have the same process id. Such
-servers are detected by their different start times.
+One process of each engine sends the totals of its steps. If two do so at the same time, two servers
+have the same `service.instance.id`. In containers, only their start times may differ.
 """
 
 from collections import defaultdict
@@ -20,8 +18,7 @@ from store.schema import SAMPLES
 from telemetry.billing_data import GAP_S
 
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine that are compared in pairs. If there are more, the
-processes that sent samples for the longest time are compared."""
+"""Compared in pairs per engine; the longest-lasting of more."""
 
 
 class SenderProcess(NamedTuple):
@@ -52,7 +49,7 @@ class SenderNames(NamedTuple):
 def names(engine: Engine, window: Window) -> SenderNames:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    An overlap of up to GAP_S is allowed, for a new server that replaces an old one.
+    An overlap of up to GAP_S is allowed, for a server that replaces another.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
@@ -76,7 +73,6 @@ def names(engine: Engine, window: Window) -> SenderNames:
 
 
 def _at_once(processes: Sequence[SenderProcess]) -> list[SenderProcess]:
-    """Return the processes that ran at the same time on different servers."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MAX_PROCESSES], 2):

@@ -1,12 +1,7 @@
-"""Select the best row of a request that several sources reported.
+"""Select the best row of a request that several sources reported: plugin, native spans, clients.
 
-The plugin reports the most fields. An engine's native spans report fewer fields, and a client
-reports only its own measurements. Every row is stored. A query skips a row if a better source
-reported the same request. Two rows belong to the same request if their request ids are equal. If a
-row has no request id, the trace ids are compared.
-
-If a cache answered a client's call, the call is not a request to a model. If a span inside the call
-reports that the cache answered, queries skip the call's row.
+Every row is stored. Rows belong to the same request if their request ids are equal, or, without a
+request id, their trace ids. Queries also skip a client's call that a cache answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,27 +25,22 @@ _IDS: Final = frozenset({"trace_id", "span_id", "request_id"})
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 NEAR_NS: Final = 3600 * 10**9
-"""Maximum difference between the clocks of two sources. Rows of better sources are searched up to
-this time before and after a window."""
+"""Maximum difference between the clocks of two sources."""
 
 
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the SQL condition that selects the best row of each request in this window.
+    """The SQL condition that selects the best row of each request in a window.
 
-    The prober's requests are excluded, unless the query selects the prober's tenant or a single
-    request. The database searches for better rows only if there are several sources.
+    The prober's requests are excluded, unless the query selects its tenant or a single request.
     """
     return _best_rows(from_unix_ns, to_unix_ns, asks_for_probes(equals))
 
 
 @lru_cache(maxsize=32)
 def _best_rows(from_unix_ns: int, to_unix_ns: int, with_probes: bool) -> ColumnElement[bool]:
-    """Return the condition of `counts`.
-
-    Cached, because a page or an explanation reads the same few windows many times.
-    """
+    """Cached, because a page reads the same few windows many times."""
     source = REQUESTS.c.source
     best = or_(
         source.not_in(_names(SECOND)),
@@ -65,25 +55,25 @@ def _best_rows(from_unix_ns: int, to_unix_ns: int, with_probes: bool) -> ColumnE
 
 
 def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
-    """Return whether a query selects the prober's tenant, or a single request by an id."""
+    """Whether a query selects the prober's tenant, or a single request by an id."""
     return equals.get("tenant") == PROBE_TENANT or not _IDS.isdisjoint(equals)
 
 
 def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
-    """Return the SQL condition that excludes the prober's requests."""
+    """The SQL condition that excludes the prober's requests."""
     return or_(tenant.is_(None), tenant != PROBE_TENANT)
 
 
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """Return the SQL condition that excludes the rows of clients' calls that a cache answered.
+    """The SQL condition that excludes clients' calls that a cache answered.
 
-    Hits in caches of embeddings do not count, because they do not answer the call.
+    Hits in caches of embeddings do not answer a call.
     """
     call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
     hits = select(*call).where(
         LOOKUPS.c.result == CacheResult.HIT.value,
         or_(LOOKUPS.c.kind.is_(None), LOOKUPS.c.kind != CacheKind.EMBEDDING.value),
-        # With a NULL in the list, NOT IN would select no row.
+        # with a NULL in the list, NOT IN selects no row
         LOOKUPS.c.parent_span_id.is_not(None),
         LOOKUPS.c.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         LOOKUPS.c.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
@@ -109,8 +99,7 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Return a query for the request ids of completions. It removes the index of the prompt from
-    each id: `cmpl-x-0` becomes `cmpl-x`."""
+    """Request ids of completions without the index of the prompt: `cmpl-x-0` becomes `cmpl-x`."""
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()
@@ -130,17 +119,14 @@ def _ids_from_better_sources(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
-        # With a NULL in the list, NOT IN would select no row.
+        # with a NULL in the list, NOT IN selects no row
         ids.is_not(None),
     )
 
 
 @cache
 def _better() -> FromClause:
-    """Return an alias of the requests table.
-
-    Cached, because creating its sixty columns is slower than most queries.
-    """
+    """Cached, because creating its sixty columns is slower than most queries."""
     return REQUESTS.alias("better")
 
 
@@ -149,7 +135,7 @@ def _names(sources: Sequence[Source]) -> list[str]:
 
 
 def same_request(client_id: str, server_id: str) -> bool:
-    """Return whether a client's id and a server's id belong to the same request."""
+    """Whether a client's id and a server's id belong to the same request."""
     return server_id == client_id or (
         client_id.startswith("cmpl-") and server_id.rpartition("-")[0] == client_id
     )

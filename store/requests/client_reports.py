@@ -1,4 +1,4 @@
-"""Read what clients and probes report about requests, by the ids of the requests."""
+"""Read what clients and probes report about requests, by request id and trace id."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from telemetry.requests import Source
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """A client's report of a request, with timestamps on the client's clock."""
+    """A client's report of a request, on the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -27,9 +27,8 @@ class ClientReport:
     received_unix_ns: int
     clock_ahead_s: float | None
     own_trace: bool = False
-    """Whether the trace contains only this request, as the prober's traces do."""
     span: tuple[str, str] | None = None
-    """The trace id and the span id of the client's span, or None for a probe."""
+    """Trace id and span id; None for a probe."""
     place: int | None = None
 
 
@@ -42,7 +41,7 @@ class RequestIds:
 
     @classmethod
     def of(cls, ids: Iterable[tuple[str, str | None]]) -> Self:
-        """Return the ids with which clients may report these requests."""
+        """The ids under which clients may report these requests."""
         traces: set[str] = set()
         requests: set[str] = set()
         for trace_id, request_id in ids:
@@ -52,12 +51,11 @@ class RequestIds:
         return cls(frozenset(traces), frozenset(requests))
 
     def has(self, trace_id: str, request_id: str | None) -> bool:
-        """Return whether a report has one of these ids."""
+        """Whether a report has one of these ids."""
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """Return the condition of `has` in SQL. If there are many ids, the condition is true for
-        all rows."""
+        """The condition of `has` in SQL; with many ids, true for all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
@@ -67,7 +65,7 @@ class RequestIds:
 
 
 class Reports:
-    """Clients' reports by request id. A report without a request id is found by its trace id."""
+    """Clients' reports by request id, or by trace id if they have none."""
 
     def __init__(self, found: Iterable[tuple[str, ClientReport]]) -> None:
         self._by_id: dict[str, list[ClientReport]] = defaultdict(list)
@@ -80,16 +78,16 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window, wanted: RequestIds | None = None) -> Self:
-        """Read the reports of requests in a window, and shortly before and after the window."""
+        """Read the reports of requests in a window, with a margin for clock differences."""
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
     @property
     def empty(self) -> bool:
-        """Return whether there is no report."""
+        """Whether there is no report."""
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> ClientReport | None:
-        """Return the report of a request, or None if there is no report or several reports."""
+        """A request's only report; None if there is none or several."""
         found: list[ClientReport] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -113,8 +111,7 @@ def _read(
         REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
-        # Leave out calls that a cache answered: the answer may contain the id of the earlier
-        # request that the model answered.
+        # An answer from a cache may contain the id of the earlier request that the model answered.
         not_from_a_cache(window.from_unix_ns, window.to_unix_ns),
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
@@ -138,7 +135,7 @@ def _read(
 def _read_probes(
     engine: Engine, window: Window, wanted: RequestIds | None
 ) -> Iterable[tuple[str, ClientReport]]:
-    """Return the prober's reports. Their durations exclude the time to connect."""
+    """The prober's durations exclude the time to connect."""
     probes = PROBES.c
     statement = select(
         probes.trace_id,

@@ -1,10 +1,8 @@
-"""Store the newest report of each request in flight, until the row of the request arrives.
+"""Store the newest report of each request in flight, until the request's row arrives.
 
-A new report replaces the previous one, and the request's row replaces the last report. Each change
-marks the time steps whose requests must be counted again, in the same transaction
-(`store.alerting.slo_marks`). A report may arrive after the row. `in_flight_tables` then ignores it,
-and retention deletes it. If a server ends without sending the rows of its requests, these requests
-are counted from their last reports.
+Each change marks the time steps to count again (`store.alerting.slo_marks`) in its transaction. A
+report that arrives after the row is ignored, and retention deletes it. Requests of a server that
+ended without sending rows are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,17 +31,15 @@ from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows
 
 AT_ONCE: Final = 500
-"""Number of keys in one statement."""
 
 ROWS: Final = 50_000
-"""Maximum number of reports in memory."""
 
 _TRACE, _SPAN, _E2E = PLACE["trace_id"], PLACE["span_id"], PLACE["e2e_s"]
 _Key = tuple[str, str]
 
 
 def store_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Store reports, which replace older reports of the same requests."""
+    """Store reports, replacing older ones of the same requests."""
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
         newest[report["span_id"], report["trace_id"]] = report
@@ -85,12 +81,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    Requests with a row are left out. If a row arrives during the query, its request may be missing
-    in this result and also in the rows that the caller read. The next evaluation counts this
-    request.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+    A request whose row arrives during the query may be missing here and in the rows that the caller
+    read. The next evaluation counts it.
     """
     report = IN_FLIGHT.c
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]
@@ -126,7 +118,6 @@ def in_flight_tables(
 
 
 def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-    """Return the keys whose request has a row in the table of requests."""
     columns = [REQUESTS.c[name] for name in REQUEST_KEY]
     found: set[tuple[Any, ...]] = set()
     for some in _batches(keys):
@@ -136,7 +127,7 @@ def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tu
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the earliest stored report, or None."""
+    """Time of the earliest stored report, or None."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(IN_FLIGHT.c.seen_unix_ns)))
     return oldest
@@ -145,7 +136,6 @@ def oldest_seen_unix_ns(engine: Engine) -> int | None:
 def _stored_reports(
     connection: Connection, keys: Iterable[_Key]
 ) -> Iterator[tuple[_Key, int, str]]:
-    """Yield key, time and source of the stored reports of these requests."""
     wanted = set(keys)
     span: Column[str] = IN_FLIGHT.c.span_id
     columns = (span, IN_FLIGHT.c.trace_id, IN_FLIGHT.c.seen_unix_ns, IN_FLIGHT.c.source)

@@ -1,7 +1,4 @@
-"""Count how many comparable requests were faster, and how many slower, than a request.
-
-The database counts in one pass and returns no rows.
-"""
+"""Count how many comparable requests were faster, and how many slower, than a request."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -17,7 +14,7 @@ LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
 class LatencyRank(NamedTuple):
-    """The numbers of compared, faster and slower requests. `number` includes the request itself."""
+    """`number` includes the request itself."""
 
     number: int
     quicker: int
@@ -30,10 +27,10 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """Return the rank of each latency of a request among the requests of a window.
+    """The rank of each latency of a request among the requests of a window.
 
-    TTFT is compared only with streamed answers, because an unstreamed answer's first byte is sent
-    at its end. E2E is compared only with complete answers.
+    TTFT is compared only with streamed answers (others send their first byte at the end), E2E only
+    with complete answers.
 
     Args:
         window: range of `received_unix_ns`.

@@ -4,10 +4,8 @@
     32 hex digits     all requests of the trace
     anything else     the server's request id, or the client's id without the prefix `chatcmpl-`
 
-If several sources reported a request, only the best row is returned, except in a lookup by span.
-
-There is no index by id, because it would make every insert slower. The last hour is searched first,
-and then longer ranges.
+Only the best source's row is returned, except for TRACE/SPAN. There is no index by id, which would
+slow down inserts. The last hour is searched first, and then longer ranges.
 """
 
 import re
@@ -27,19 +25,16 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""The columns that `find_requests` returns. If several requests are found, a user compares these
-columns to choose one request."""
 
 MAX_MATCHES: Final = 50
 MAX_ID_CHARS: Final = 300
-"""Maximum number of characters of an id. Servers do not create longer ids."""
+"""Servers create no longer ids."""
 
 FIRST_NS: Final = 3600 * 10**9
 RANGE_FACTOR: Final = 4
-"""Each search range is this many times as long as the previous one: 1 h, 4 h, 16 h."""
+"""Search ranges: 1 h, 4 h, 16 h, and so on."""
 RELATED_NS: Final = 3600 * 10**9
-"""When the search has found a request, it also searches this period before the request, because an
-agent may send several requests with one id."""
+"""Also searched before the first match, because an agent may send several requests with one id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
@@ -47,10 +42,8 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def find_requests(engine: Engine, words: str) -> pa.Table:
-    """Return up to `MAX_MATCHES` requests with an id, the earliest first.
-
-    If no request has the id, the search reads every row.
-    """
+    """Return up to `MAX_MATCHES` requests with an id, the earliest first. An unknown id reads every
+    row."""
     words = words.strip()
     rows: list[dict[str, Any]] = []
     if pair := _PAIR.fullmatch(words.lower()):
@@ -64,21 +57,14 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=request_schema(COLUMNS))
 
 
-def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received, or None."""
-    with reading(engine) as connection:
-        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
-        return oldest
-
-
 def _spellings(words: str) -> Sequence[str]:
-    """Return the ids that vLLM can derive from an X-Request-Id, by adding a prefix or an index."""
+    """The ids that vLLM can derive from an X-Request-Id."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Use two subqueries. If one query contained min and max, SQLite would read the whole index.
+    # with min and max in one query, SQLite would read the whole index
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()
@@ -101,8 +87,7 @@ def _matching_rows(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # In a search by trace id, the inner query reads only the index of the primary key, because this
-    # index has all columns that the query needs.
+    # in a search by trace id, the inner query reads only the index of the primary key
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

@@ -10,24 +10,21 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Requests that were received more than this many nanoseconds before the given request are not
-found."""
+"""Requests received earlier than this before the given request are not found."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
-"""The columns that the given request must have."""
+"""Required of the given request."""
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that were in an engine at the same time as a given request.
+    """The requests that were in an engine together with a given request (included), in
+    order.
 
-    The result includes the given request. Requests that the reader may not see are included with
-    masked names.
+    Hidden requests have masked names. Without a known replica, only the request itself is returned.
 
     Args:
         row: with the columns `OF_REQUEST`.
-
-    Returns: rows in the order of receipt; only the request itself if its replica is unknown.
     """
     engine = with_masked_rows(engine)
     received = int(row["received_unix_ns"])
@@ -49,6 +46,6 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
 
 def place_of(table: pa.Table, row: Mapping[str, Any]) -> int:
-    """Return the row index of the given request in its neighbours' table."""
+    """The row index of the given request in its neighbours' table."""
     keys = zip(table["trace_id"].to_pylist(), table["span_id"].to_pylist(), strict=True)
     return list(keys).index((row["trace_id"], row["span_id"]))

@@ -1,8 +1,7 @@
 """Compute the time that a request spent outside the server: in the network and in the client.
 
-It is the duration in the client's row minus the duration in the server's row, so clock offsets do
-not matter. Clients are instrumented applications and the prober. The prober's time to connect is
-not included.
+It is the client's duration minus the server's, so clock offsets do not matter. The prober's time to
+connect is not included.
 """
 
 from dataclasses import dataclass
@@ -17,34 +16,29 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Basis
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
-"""Required columns of a table of requests; `streamed` is optional."""
+"""Required, except `streamed`."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""The values of `basis` for measurements that include the HTTP edge (the server's HTTP front end).
-For other values, the client's duration minus the server's duration would include server time.
-"""
+"""Measurements that include the server's HTTP front end."""
 
 SERVER_NEAR_NS = 300 * 10**9
-"""Maximum difference between the clocks of a prober and a server. A server's row is searched only
-within this time around its probe."""
+"""Maximum difference between the clocks of a prober and a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTime:
-    """A request's time outside the server, and the client's span that this time was computed
-    from."""
+    """A request's time outside the server, and the client's span from which it was computed."""
 
     network_s: float
     span: tuple[str, str] | None
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
-    """Return the seconds that each request spent outside the server, in the order of the table.
+    """The seconds that each request spent outside the server, in the order of the table.
 
-    The time is the difference of the TTFTs if the client and the server both measured a TTFT and
-    the response was streamed. If one of these conditions is not met, the time is the difference of
-    the E2Es. The time is None if the HTTP edge was not measured, if there is not exactly one client
-    report, or if the client's duration is shorter than the server's.
+    The difference of the TTFTs if both are measured and the response was streamed, else of the
+    E2Es. None if the HTTP edge was not measured, without exactly one client report, or if the
+    client's duration is the shorter one.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -53,10 +47,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[NetworkTime | None]:
-    """Return each request's time outside the server, with the client's span. See `networks`.
-
-    With `whole`, only the E2Es are used.
-    """
+    """Like `networks`, with the client's spans. `whole` uses only the E2Es."""
     reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
@@ -80,10 +71,8 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime 
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
-    """Return the TTFT of each probe at the server, in the order of the table.
-
-    The TTFT is None if there is not exactly one row of a server, if the HTTP edge was not measured,
-    or if the server reports a longer TTFT than the prober.
+    """The TTFT of each probe at the server, in the order of the table. None as in
+    `networks`.
 
     Args:
         probes: with `trace_id`, `request_id` and `first_event_s`.

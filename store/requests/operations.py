@@ -1,4 +1,4 @@
-"""Query operations of applications by trace id, and operations of routers by response id."""
+"""Query operations of applications by trace id, and of routers by response id."""
 
 from collections import defaultdict
 from collections.abc import Collection, Set
@@ -13,8 +13,7 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 MAX_IN_SQL: Final = 100
-"""Up to this number of ids, the database selects the operations. For more ids, all operations of
-the time range are read, and this process selects them."""
+"""With more ids, this process filters all operations of the time range."""
 
 
 def operations_of(
@@ -23,11 +22,8 @@ def operations_of(
     trace_ids: Collection[str],
     only: Operation | None = None,
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the operations of some traces, unordered, at most `MAX_PER_TRACE` of each.
-
-    Args:
-        window: the window of the requests. Operations shortly before and after it are included.
-    """
+    """The operations of some traces, unordered, at most `MAX_PER_TRACE` of each. `window` is
+    that of the requests."""
     if not trace_ids:
         return {}
     wanted = set(trace_ids)
@@ -42,7 +38,7 @@ def operations_of(
 def routers_of(
     engine: Engine, window: Window, response_ids: Collection[str]
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the operations that routers report for some responses, by response id, unordered."""
+    """Return what routers report for some responses, by response id, unordered."""
     if not response_ids:
         return {}
     statement = _operations_near(window).where(
@@ -63,7 +59,6 @@ def _operations_near(window: Window) -> Select[Any]:
 def _rows_by_key(
     engine: Engine, statement: Select[Any], wanted: Set[str], key: str
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the selected rows by key, at most `MAX_PER_TRACE` per key."""
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)

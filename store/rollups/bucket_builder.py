@@ -1,12 +1,9 @@
 """Build the rollups of marked buckets: minutes from rows, and hours from minutes.
 
-A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole,
-and replaces the stored bucket. Therefore a repeated row counts once, and a late row causes its
-minute to be built again.
-
-If two processes build the same bucket, the second process discards its result, because the first
-process has removed marks of the bucket. In ClickHouse, which has no transactions, the second
-process cannot discard its result, so it marks the bucket again.
+A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole
+and replaces the stored one, so a repeated row counts once. If two processes build the same bucket,
+the second finds its marks removed and discards its result, or, in ClickHouse without transactions,
+marks the bucket again.
 """
 
 from dataclasses import dataclass
@@ -23,11 +20,11 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Seconds to wait after the end of a bucket for late rows."""
+"""Wait for late rows after the end of a bucket."""
 
 
 class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
-    """Another process has already built the bucket."""
+    pass
 
 
 class RollupBuilder(Protocol):
@@ -47,11 +44,8 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The number of built buckets, and the number of ended buckets that are not built yet.
-
-    `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
-    include such buckets.
-    """
+    """The numbers exclude buckets that cannot be built. `defect` is the first error of one, or
+    None."""
 
     built: int
     remaining: int
@@ -59,15 +53,13 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built. Each is a tuple: kind of rows, width in seconds, and start in unix
-seconds."""
+"""Kind of rows, width in seconds, and start in unix seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:
     """Build all marked buckets that have ended. See `build_some_marked`.
 
     Raises:
-        StoreUnavailable: the database does not respond.
         Exception: the first error of a bucket, raised after the other buckets were built.
     """
     done = build_some_marked(engine, now_unix_s, most, set())
@@ -81,15 +73,10 @@ def build_some_marked(
 ) -> BuildResult:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    If a bucket cannot be built, the other buckets are still built.
-
     Args:
-        engine: if this database has no rollups yet, the minutes of all its rows are marked first.
+        engine: without any rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
-        failed: buckets to leave out. Buckets that fail now are added.
-
-    Raises:
-        StoreUnavailable: the database does not respond.
+        failed: buckets to leave out. Buckets that fail now are added, and the others still built.
     """
     begin(engine)
     built = remaining = 0

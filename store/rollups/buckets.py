@@ -1,9 +1,7 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell stands for the requests of one label set (one value for each label), or for the requests of a
-group of label sets in a time step. Buckets, for example of several shards, can be merged in any
-order. Merging gives the same result as building one bucket from all requests, except for rounding
-errors of sums.
+A cell is the requests of one label set (one value for each label), or of a group of label sets in a
+time step. Buckets can be merged in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,24 +20,20 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""A function that returns the ranks to look up in each cell. The argument is the number of
-durations in each cell, an array (cells,). The result is an array (cells, ranks). The smallest
-duration has rank 1. For rank 0, and for ranks above the number of durations, there is no
-duration."""
+"""Maps the number of durations in each cell (cells,) to the wanted ranks (cells, ranks). The
+smallest duration has rank 1; ranks below 1 or above the number have none."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array as a multiple of the number of bins that are summed. For a larger
-array, sorting the bins is faster."""
+"""Maximum size of a dense array per summed bin. Beyond it, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollupSums:
     """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
-    A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is an array
-    (cells, 4), with the columns `tables.FACTS`. The row of a cell without values is (0, 0, ∞, −∞).
-    Minimum and maximum exist only for latencies; for other quantities they are ∞ and −∞.
+    `facts[quantity]` is (cells, 4), with the columns `tables.FACTS`; (0, 0, ∞, −∞) without values.
+    Only latencies have a minimum and maximum.
     """
 
     cells: IntArray
@@ -49,8 +43,7 @@ class RollupSums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The sketches (histograms) of one latency. The bins of all sketches are concatenated:
-    `cells[i]` has `sizes[i]` bins."""
+    """The sketches (histograms) of one latency, concatenated: `cells[i]` has `sizes[i]` bins."""
 
     cells: IntArray
     sizes: IntArray
@@ -67,10 +60,9 @@ class RollupBucket:
 
 
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
-    """Merge buckets, such as the buckets of several shards or of the minutes of an hour.
+    """Merge buckets, such as those of several shards or of the minutes of an hour.
 
-    The result has only the groupings that all merged buckets have. Buckets of older versions have
-    fewer groupings.
+    The result has only the groupings that all have. Older versions built fewer.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):
@@ -86,15 +78,14 @@ def merged(several: Sequence[RollupBucket]) -> RollupBucket:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The requests that have a value of a quantity. `rows` contains the index of each such
-    request's row, and `values` its value or the value's bin."""
+    """Rows of the requests with a value, and the values or their bins."""
 
     rows: IntArray
     values: FloatArray | IntArray
 
 
 def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownValues]:
-    """Return, for each quantity, the requests that have a value. Negative values are included."""
+    """The known values of each quantity, including negative ones."""
     found = {}
     for name in quantities:
         values = _floats(table, name)
@@ -104,8 +95,8 @@ def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownV
 
 
 def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValues]:
-    """Return, for each latency, the bins of the requests that have a value. Negative values, and
-    values above the highest bin, are left out."""
+    """The known bins of each latency. Negative values, and values above the highest bin, are
+    left out."""
     found = {}
     for name in latencies:
         values = _floats(table, name)
@@ -126,7 +117,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
     Args:
         cells: distinct and sorted.
-        place: an array (requests,) with the index in `cells` of each request's cell.
+        place: (requests,) index in `cells` of each request's cell.
     """
     facts = {}
     for name, known in values.items():
@@ -142,8 +133,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
-    """Build the sketch of a latency for each cell. Negative values, and values above the highest
-    bin, are left out."""
+    """Build the sketch of a latency for each cell. See `known_bins`."""
     found, place = np.unique(cells, return_inverse=True)
     return sketches_at(known_bins(table, (latency,))[latency], found, place)
 
@@ -156,8 +146,7 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
-    """Move the sums of each cell i to the cell `cells[i]`. Sums that are moved to the same cell are
-    added."""
+    """Move the sums of each cell i to the cell `cells[i]`, and add them there."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -174,8 +163,7 @@ def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Move each sketch i to the cell `cells[i]`. Sketches that are moved to the same cell are
-    merged."""
+    """Move each sketch i to the cell `cells[i]`, and merge it there."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
@@ -201,8 +189,8 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
-    """Return the sketches for which `wanted` is true. The running time depends only on the number
-    of bins of the returned sketches."""
+    """Select the sketches for which `wanted` is true. The time depends only on the number of their
+    bins."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)
@@ -212,7 +200,7 @@ def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
 
 
 def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
-    """Return the indices of the wanted sketches' bins in the array of all bins, ascending."""
+    """The indices of the wanted sketches' bins in the array of all bins, ascending."""
     chosen = sizes[wanted].astype(np.int64)
     starts = (np.cumsum(sizes, dtype=np.int64) - sizes)[wanted]
     before = np.cumsum(chosen) - chosen
@@ -221,20 +209,19 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations in each cell, and the durations that have the given ranks. Each
-    duration is exact to within 1 %."""
+    """Durations of the wanted ranks, exact to within 1 %."""
 
     number: IntArray
     value_s: FloatArray
-    """An array (cells, ranks) of durations in seconds; NaN in a cell without durations."""
+    """(cells, ranks) seconds; NaN in a cell without durations."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
-    """Return the durations with given ranks, for each cell.
+    """The durations with given ranks, for each cell.
 
     Args:
         cells: the index of each sketch's cell.
-        number: the number of cells. Sketches with a cell index of `number` or higher are left out.
+        number: the number of cells. Sketches with a higher index are left out.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1
@@ -259,7 +246,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """Return a function that computes the rank of each quantile, as in `telemetry.quantiles`.
+    """A function that computes the rank of each quantile, as in `telemetry.quantiles`.
 
     Raises:
         ValueError: a quantile is outside (0, 1).
@@ -273,12 +260,11 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
 def _merge_equal_bins(
     cells: IntArray, place: IntArray, bins: "IntArray | FloatArray", counts: IntArray
 ) -> Sketches:
-    """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
+    """Sort the bins. Cells without bins are left out.
 
     Args:
         cells: distinct and sorted.
-        place: an array (bins,) with the index in `cells` of each bin's cell. `bins` and `counts`
-            have the same shape.
+        place: (bins,) index in `cells` of each bin's cell. `bins` and `counts` are (bins,) too.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)
@@ -292,7 +278,6 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct values of `at`, sorted, and the sum of the counts of each value."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)
@@ -303,14 +288,14 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """Return the initial facts (count, sum, minimum, maximum) of cells that have no values yet."""
+    """The initial facts of cells that have no values yet."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts
 
 
 def _concatenate(several: Sequence[IntArray]) -> IntArray:
-    if len(several) == 1:  # Do not copy a single array: a long range has 100 MB of bins.
+    if len(several) == 1:  # no copy of a single array: a long range has 100 MB of bins
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 

@@ -1,7 +1,4 @@
-"""Represent the labels of many requests as small integers (codes).
-
-Code 0 is an unknown value (None).
-"""
+"""Represent the labels of many requests as small integers (codes). Code 0 is None."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ from store.rollups.tables import LABELS
 from telemetry.sketches import IntArray
 
 LabelSet = tuple[str | None, ...]
-"""A label set: one value for each label in LABELS."""
+"""One value for each label in LABELS."""
 
 
 @dataclass(slots=True)
@@ -22,8 +19,8 @@ class CodedLabels:
     """The labels of requests, in the order of LABELS.
 
     Attributes:
-        values: by label, a mapping from values to codes.
-        columns: by label, an array (requests,) of codes.
+        values: by label, codes by value.
+        columns: by label, (requests,) codes.
     """
 
     values: list[dict[str | None, int]]
@@ -41,15 +38,13 @@ class CodedLabels:
         return cls(values, columns)
 
     def code(self, label: str, value: str | None) -> int:
-        """Return the code of a value. A new value gets a new code."""
+        """The code of a value. A new value gets a new code."""
         codes = self.values[LABELS.index(label)]
         return codes.setdefault(value, len(codes))
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
-        """Return the number of requests of each known value of a label.
-
-        For a label in `OWNED`, also return the tenant that sent most of a value's requests.
-        """
+        """Count the requests of each value of a label. For `OWNED`, find the tenant that sent most
+        of them."""
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()
@@ -80,16 +75,16 @@ class CodedLabels:
             self.columns[at] = new[self.columns[at]]
 
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the distinct label sets of the requests.
+        """The distinct label sets.
 
-        Returns: three arrays: (sets, labels) the codes of each label set; (requests,) the index of
-        each request's label set; (sets,) the number of requests with each label set.
+        Returns: (sets, labels) the codes of each label set; (requests,) the index of each request's
+        label set; (sets,) the number of requests with each label set.
         """
         rows, place = distinct_rows(np.stack(self.columns, axis=1))
         return rows, place, np.bincount(place, minlength=len(rows))
 
     def rows(self, sets: Iterable[LabelSet]) -> IntArray:
-        """Return the codes of label sets as an array (sets, labels). New values get new codes."""
+        """The codes of label sets: (sets, labels). New values get new codes."""
         codes = [
             [known.setdefault(value, len(known)) for known, value in zip(self.values, each)]  # noqa: B905 -- equal lengths, in a hot loop
             for each in sets
@@ -97,14 +92,14 @@ class CodedLabels:
         return np.array(codes, np.int64).reshape(-1, len(LABELS))
 
     def label_sets(self, rows: IntArray) -> list[LabelSet]:
-        """Return the label sets for an array (sets, labels) of codes."""
+        """The label sets for codes (sets, labels)."""
         values = [np.array(list(known), object) for known in self.values]
         columns = [each[rows[:, at]].tolist() for at, each in enumerate(values)]
         return list(zip(*columns, strict=True))
 
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows of a matrix, and for each row its index among the distinct rows."""
+    """The distinct rows of a matrix, and the index of each row among them."""
     key = np.zeros(len(rows), np.int64)
     for column in rows.T:
         key = key * (int(column.max(initial=0)) + 1) + column

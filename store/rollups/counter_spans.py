@@ -1,9 +1,8 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
-A span is a time range of one engine or GPU, with the first and the last value of each counter. If
-spans of minutes are joined to a span of an hour, the increase of each counter stays exact. A span
-ends before a gap that is too long to be billed, before a counter appears or disappears, and before
-a counter decreases.
+A span is a time range of one engine or GPU, with the first and the last value of each counter. It
+ends before a gap that is too long to be billed, and before a counter appears, disappears or
+decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,8 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class CounterSpans:
     """Spans of counters, in any order.
 
-    Span i belongs to the engine or GPU with the key `owners[which[i]]` and the text
-    `about[which[i]]` (`SampleKind.about`). `first` and `last` are the values of each counter;
-    NaN if it was not reported.
+    Span i belongs to the engine or GPU `owners[which[i]]` with the text `about[which[i]]`
+    (`SampleKind.about`). `first` and `last` are the counters' values; NaN if not reported.
     """
 
     owners: Sequence[tuple[Any, ...]]
@@ -45,7 +43,7 @@ class CounterSpans:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "CounterSpans":
-        """Return some of the spans. `entries` is a mask, or an array of indices."""
+        """Select spans by a mask or by indices."""
         return CounterSpans(
             self.owners,
             self.about,
@@ -61,13 +59,13 @@ class CounterSpans:
 
 
 def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: int) -> CounterSpans:
-    """Read the spans of [from, to) from samples: one span per minute of each engine or GPU."""
+    """Read the spans of [from, to) from samples: one per minute of each engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Use modulo, because databases round integer divisions differently.
+    # modulo, because databases round integer divisions differently
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # Use no SQL aliases: ClickHouse would confuse an alias with a column of the same name.
+    # no SQL aliases: ClickHouse would confuse an alias with a column of the same name
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -105,7 +103,7 @@ def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: in
 
 
 class SpanOwners:
-    """Assigns a number to each engine or GPU, and stores their texts (`SampleKind.about`)."""
+    """Numbers the engines or GPUs, and stores their texts (`SampleKind.about`)."""
 
     def __init__(self) -> None:
         self.owners: list[tuple[Any, ...]] = []
@@ -113,7 +111,7 @@ class SpanOwners:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, owner: tuple[Any, ...], about: str | None) -> int:
-        """Return the number of an engine or GPU. A new engine or GPU gets the next number."""
+        """The number of an engine or GPU. A new one gets the next number."""
         found = self._places.setdefault(owner, len(self.owners))
         if found == len(self.owners):
             self.owners.append(owner)
@@ -147,8 +145,8 @@ def end_to_end(several: Sequence[CounterSpans], kind: SampleKind) -> CounterSpan
 
 
 def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
-    """Join successive spans of the same engine or GPU in a bucket, unless a gap or a counter's
-    reset separates them."""
+    """Join successive spans of an engine or GPU in a bucket, except across a gap or a counter's
+    reset."""
     if not parts.which.size:
         return parts
     series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
@@ -176,7 +174,7 @@ def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value that is not NaN in each range; NaN if there is none."""
+    """The last known value in each range; NaN if there is none."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

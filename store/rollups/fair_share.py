@@ -1,11 +1,6 @@
-"""Divide a limited number of places fairly between owners of candidates for a place. Pure.
+"""Divide a limited number of places fairly between owners of candidates. Pure.
 
-For example, the candidates are label values, their owners are tenants, and a place is the right to
-be stored by name.
-
-The places are given in rounds. In each round, every owner receives one place, for the best of its
-candidates that have no place yet. So an owner with many candidates cannot take the places of
-others.
+In each round, every owner receives one place, for the best of its candidates without one.
 """
 
 from collections.abc import Sequence
@@ -18,14 +13,11 @@ from telemetry.sketches import IntArray
 
 
 def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> IntArray:
-    """Return the candidates that receive a place, in the order in which they receive it.
+    """The indices of the candidates that receive a place, in the order of receipt.
 
     Args:
         owners: (candidates,) each candidate's owner.
-        ranks: arrays (candidates,) of sort keys, the most important array first. The candidate with
-            the smallest key is the best.
-
-    Returns: the indices of the candidates.
+        ranks: (candidates,) sort keys, the most important first. The smallest key is the best.
     """
     keys = tuple(reversed(ranks))  # lexsort's last key is the most important
     order = np.lexsort((*keys, owners))

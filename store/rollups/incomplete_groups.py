@@ -1,9 +1,7 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Rollups store a limited number of values of a label by name, and all other values as `_other`.
-Example: a result by tenant and route has requests with tenant `acme` and route `_other`. These
-requests may belong to any group with tenant `acme`, so all these groups may be incomplete. A group
-that has `_other` itself never counts as incomplete.
+For example, requests with tenant `acme` and route `_other` may belong to any group with tenant
+`acme`. A group with `_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +22,12 @@ class UnnamedRequests:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteGroups:
-    """The requests of a query's result that rollups store with `_other` in a label.
+    """The requests with `_other` in a label.
 
     Attributes:
         other: number of requests in groups with `_other` in a label.
-        requests: number of requests that may belong to the incomplete groups.
-        groups: the groups that may be incomplete.
+        requests: number of requests that may belong to `groups`.
+        groups: those that may be incomplete.
     """
 
     other: int = 0
@@ -46,12 +44,12 @@ def find_incomplete_groups(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other`. Each key contains the values of the labels to group by,
-            followed by the values of the filter's labels.
+        unnamed: the requests with `_other`, by the values of the labels to group by, followed by
+            the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: a function of a label's index, a value and a time (unix seconds). It returns whether
-            the value has been stored by name since this time.
+        named: whether a value of a label (by index) has been stored by name since a time (unix
+            seconds).
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

@@ -1,11 +1,8 @@
-"""For each grouping (a list of labels), assign requests to a limited number of label sets.
+"""For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
-`GROUPINGS` contains the groupings. The number of values of each label is limited (`names.py`), and
-so is the number of label sets. If a label set is beyond this limit, some of its values are replaced
-by `_other`. In a grouping with a label of `NAMED`, such as the tenant, the model is replaced. All
-requests of a tenant that is stored by name therefore remain under the tenant's name. In the
-grouping that has every label, the labels of `_FOLDS` are replaced. The permitted label sets are
-divided fairly between tenants (`fair_share.py`).
+Beyond the limit, some values become `_other`: in a grouping with a label of `NAMED`, such as the
+tenant, the model, so that all requests of a named tenant keep its name; in the grouping with every
+label, the labels of `_FOLDS`. Label sets are divided fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -32,42 +29,37 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets in the grouping with all labels. Label sets without a replaced
-value, label sets after the first step of `_FOLDS`, and label sets after the second step are limited
-separately."""
+"""In the grouping with all labels, for each step of `_FOLDS` separately."""
 MODELS_EACH: Final = 4
-"""Limits the pairs (model, value of the label) in a grouping with one label of `NAMED`. The maximum
-number of pairs is this number times the maximum number of values that are stored by name."""
+"""Pairs (model, value) in a grouping with one label of `NAMED`, per value that is stored by
+name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels of each replacement step. If a label set is beyond the limit, the values of the first
-step's labels are replaced by `_other`. If the result is still beyond the limit, the labels of the
-second step are replaced too, and then the labels of the third step."""
+"""The labels that each step replaces by `_other`, until a label set is within the limit."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
-    """Return a label set's number, a hash, which is equal in all shards."""
+    """A label set's number: a hash, equal in all shards."""
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
 
 @dataclass(slots=True)
 class KnownLabelSet:
-    """What is stored about a label set: the start of the newest bucket with this label set, and the
-    index of the first grouping with it."""
+    """The start of the newest bucket with a label set, and the first grouping with it."""
 
     newest_unix_s: int
     grouping: int
 
 
 def no_names() -> dict[str, LabelValues]:
-    """Return empty `LabelValues` for each label with a limit, and for `EXPORTED_TENANT`."""
+    """Empty `LabelValues` for each label with a limit, and for `EXPORTED_TENANT`."""
     names = {label: LabelValues(limit, label in OWNED) for label, limit in LIMITS.items()}
     return {**names, EXPORTED_TENANT: LabelValues(EXPORTED_TENANTS)}
 
@@ -82,10 +74,10 @@ class LabelSets:
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
-        """For each grouping, assign a label set to each request of a bucket.
+        """Assign a label set to each request of a bucket.
 
-        Returns: for each grouping, the label sets, and an array (requests,) with the index of each
-        request's label set.
+        Returns: for each grouping, the label sets, and (requests,) the index of each request's
+        label set.
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -112,7 +104,7 @@ class LabelSets:
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
-        # Tenants come first, because they own adapters and routes.
+        # tenants first, because they own adapters and routes
         for label in sorted(LIMITS, key=OWNED.__contains__):
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
@@ -120,13 +112,7 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Return the label sets of the grouping that has every label. Label sets beyond the limit
-        get the value `_other` for some labels.
-
-        Args:
-            rows: (sets, labels) codes.
-            numbers: (sets,) the number of requests of each label set.
-        """
+        """`rows` are codes (sets, labels), `numbers` each label set's requests (sets,)."""
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
             competes = _levels(coded, rows) == level
@@ -152,12 +138,8 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace models by `_other` if there are too many pairs of a model and a value of a label.
-
-        Args:
-            rows: (sets, labels) codes, which are changed.
-            numbers: (sets,) the number of requests of each label set.
-        """
+        """Replace models by `_other` if there are too many pairs with a value of the label. Changes
+        `rows`; arguments as in `_folded`."""
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
         if len(distinct_rows(rows[:, columns])[0]) + len(alive) <= limit:
@@ -184,7 +166,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = KnownLabelSet(from_unix_s, grouping)
             self.changed.add(labels)
-        # The time of the newest bucket need not be exact, so it is not updated for each bucket.
+        # the time need not be exact, so it is not updated for each bucket
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)
@@ -192,7 +174,7 @@ class LabelSets:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Return label sets with only the labels of a grouping; all other labels are None."""
+    """Label sets in which all labels outside a grouping are None."""
     kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
         tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets
@@ -200,8 +182,6 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """Return the number of steps in `_FOLDS` whose labels all have the value `_other` in a label
-    set."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)
 

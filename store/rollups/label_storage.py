@@ -14,7 +14,7 @@ from store.rollups.names import EXPORTED_TENANT, LabelValue, LabelValues
 from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
 
 _AT_ONCE: Final = 1_000
-"""Maximum number of values in a condition. Databases limit the parameters of a statement."""
+"""Values in a condition. Databases limit the parameters of a statement."""
 
 
 def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
@@ -54,11 +54,7 @@ def _row(label: str, value: str, name: LabelValue) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, KnownLabelSet]:
-    """Return the label sets of the buckets since a time.
-
-    Args:
-        until_unix_s: leave out label sets that occurred at or after this time.
-    """
+    """`until_unix_s`: leave out label sets that occurred at or after this time."""
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
         statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
@@ -70,14 +66,10 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """Return the label sets of a grouping, by their numbers (`label_sets.number_of`).
-
-    Args:
-        numbers: the wanted numbers. The result may also contain label sets with other numbers.
-    """
+    """The label sets of a grouping by number (`label_sets.number_of`), at least the wanted
+    ones."""
     columns = LABEL_SETS.c
-    # Search from an earlier time, because the stored time of a label set's newest bucket may be up
-    # to an hour too early.
+    # the stored time of a label set's newest bucket may be up to an hour too early
     recent = and_(
         columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
         columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),
@@ -94,17 +86,15 @@ def meaning(
 def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
     found = {row.label_set: _labels(row) for row in rows}
     if grouping == 1:
-        # Older versions stored only label sets with all labels, so reduce these to the grouping's
-        # labels.
+        # Older versions stored only label sets with all labels.
         found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
     return found
 
 
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
-    """Return the values of a label with a stored last occurrence at or after a time.
+    """The values of a label with a stored last occurrence at or after a time.
 
-    The last occurrence is updated at most once per hour. To find all values since a time, pass a
-    time that is an hour earlier.
+    Occurrences are stored once per hour: to find all values since a time, pass an hour earlier.
     """
     column = LABEL_SETS.c[label]
     statement = (
@@ -117,8 +107,7 @@ def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
 
 
 def load_names(engine: Engine) -> dict[str, LabelValues]:
-    """Return the `LabelValues` of each label: its values that are stored by name, and the
-    candidates."""
+    """The values of each label that are stored by name, and the candidates."""
     names = no_names()
     with reading(engine) as connection:
         for row in connection.execute(select(NAMES)):
@@ -130,12 +119,12 @@ def load_names(engine: Engine) -> dict[str, LabelValues]:
 
 
 def exported_tenants(engine: Engine) -> list[str]:
-    """Return the tenants that every collector reports by name on `/metrics`."""
+    """The tenants that every collector reports by name on `/metrics`."""
     return sorted(named_from(engine, EXPORTED_TENANT))
 
 
 def named_from(engine: Engine, label: str) -> dict[str, int]:
-    """Return since when each named value of a label is stored under its name, in unix seconds."""
+    """Since when each named value of a label is stored under its name, in unix seconds."""
     statement = select(NAMES.c.value, NAMES.c.named_from_unix_s).where(
         NAMES.c.label == label, NAMES.c.named_from_unix_s.is_not(None)
     )
@@ -144,7 +133,7 @@ def named_from(engine: Engine, label: str) -> dict[str, int]:
 
 
 def lack_names(engine: Engine, label: str, values: Iterable[str], from_unix_s: int) -> bool:
-    """Return whether one of these values may have been stored as `_other` since a time."""
+    """Whether one of these values may have been stored as `_other` since a time."""
     late = or_(NAMES.c.named_from_unix_s.is_(None), NAMES.c.named_from_unix_s > from_unix_s)
     with reading(engine) as connection:
         for some in _batches(set(values)):

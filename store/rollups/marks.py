@@ -1,11 +1,9 @@
-"""Mark the buckets (minutes and hours) whose rollups must be built.
+"""Mark the buckets (minutes and hours) whose rollups must be built, and store since when their
+source data is complete.
 
-The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
-marked, readers use its rows instead of its rollup. Each transaction adds its own marks. When a
-bucket is built, only the marks that existed before its rows were read are removed. Requests and
-samples have separate marks. If they shared marks, the samples, which arrive all the time, would
-keep the minutes of requests marked for longer. The module also stores the time since which the
-source data of the buckets is complete.
+The writer marks the minutes of new rows in their transaction. A build removes only the marks that
+existed before it read the rows. Requests and samples have separate marks, because samples arrive
+all the time.
 """
 
 from collections import defaultdict
@@ -24,14 +22,12 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 SECOND_NS: Final = 10**9
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _AT_ONCE: Final = 500
-"""Number of marks in one statement."""
 
 
 class RollupSource(NamedTuple):
     """Tables that are rolled up together, and the tables of their marks and state."""
 
     instants: "tuple[Column[int], ...]"
-    """The time column of each table."""
     marks: Table
     state: Table
 
@@ -45,10 +41,7 @@ SAMPLE_ROLLUPS: Final = RollupSource(
 def mark_minutes(
     connection: Connection, of: RollupSource, *several: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Mark the minutes of rows.
-
-    `several` has one sequence of rows for each table in `of.instants`.
-    """
+    """Mark the minutes of rows: one sequence for each table in `of.instants`."""
     minutes: set[int] = set()
     for instant, rows in zip(of.instants, several, strict=True):
         at = instant.table.columns.keys().index(instant.name)
@@ -95,7 +88,7 @@ def unmark(
 def marked(
     engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> dict[int, list[int]]:
-    """Return the marks of each marked bucket, by the start of the bucket, in order."""
+    """The marks of each marked bucket, by the start of the bucket, in order."""
     marks = of.marks
     statement = select(marks.c.from_unix_s, marks.c.token).where(marks.c.width_s == width_s)
     found: dict[int, list[int]] = defaultdict(list)
@@ -112,7 +105,7 @@ def pending(
     to_unix_s: int,
     of: RollupSource = REQUEST_ROLLUPS,
 ) -> list[int]:
-    """Return the starts of marked buckets in a time range, in order."""
+    """The starts of marked buckets in a time range, in order."""
     marks = of.marks
     statement = (
         select(marks.c.from_unix_s)
@@ -130,10 +123,9 @@ def pending(
 def whole_from_unix_s(
     engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> int | None:
-    """Return the time since which the buckets' source data is complete.
+    """Since when the buckets' source data is complete; None without rollups.
 
-    None if there are no rollups. For the width DAY_S, this is the time since which rollups per hour
-    exist.
+    For the width DAY_S: since when rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
@@ -158,7 +150,7 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUEST_ROLLUPS, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) is None:
-        # Older versions recorded the time of deletion only for requests, so use it for samples too.
+        # older versions recorded the time of deletion only for requests
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLE_ROLLUPS, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

@@ -1,10 +1,9 @@
-"""Decide which values of a label are stored by name in rollups.
+"""Decide which values of a label are stored by name in rollups; all others become `_other`. Pure.
 
-Pure. All other values are stored as `_other`. Each label has a limited number of places for values
-that are stored by name. The values that occurred in the most hours of the last day get a place. A
-value loses its place only to a value that occurred in more than twice as many hours. A burst of
-invented values occurs in only a few hours, so it takes no places from other values (as in decision
-075). Clients can invent routes and LoRA names, so their places are divided fairly between tenants.
+The values that occurred in the most hours of the last day get the limited places, and lose them
+only to values that occurred in more than twice as many hours. A burst of invented values occurs in
+too few hours (decision 075). Clients can invent routes and LoRA names, so their places are divided
+fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,18 +18,16 @@ from store.rollups.tables import HOUR_S, MINUTE_S
 
 OTHER: Final = "_other"
 ALIVE_S: Final = 86_400
-"""A value that did not occur for this many seconds no longer counts towards the limit."""
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
-"""Maximum number of values of each label that are stored by name. 10,000 replicas are enough for a
-fleet of 5,000 that replaces each replica once a day (cost: `benchmarks/names.py`). `outcome` and
-`streamed` need no limit, because they have few values."""
+"""10,000 replicas are enough for a fleet of 5,000 that replaces each once a day (cost:
+`benchmarks/names.py`). `outcome` and `streamed` have few values."""
 EXPORTED_TENANT: Final = "exported_tenant"
-"""Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`."""
+"""Pseudo-label of the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
 OWNED: Final = frozenset({"lora", "route"})
-"""The labels whose values clients can invent."""
+"""Clients can invent their values."""
 
 _HOURS: Final = ALIVE_S // HOUR_S
 _BITS: Final = 2**_HOURS - 1
@@ -42,7 +39,7 @@ class LabelValue:
 
     Attributes:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
-        newest_hour: the newest such hour, in hours since 1970.
+        newest_hour: in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
         named_from_unix_s: since when the value is stored by name; None if it is stored as `_other`.
     """
@@ -71,28 +68,25 @@ class Occurrence:
 
     requests: int
     owner: str
-    """The tenant that sent most of these requests, or ""."""
+    """The tenant that sent most of them, or ""."""
 
 
 @dataclass(slots=True)
 class LabelValues:
-    """The values of one label: up to `limit` values that are stored by name (that have a place),
-    and up to `limit` candidates for a place."""
+    """The values of one label: up to `limit` stored by name, and up to `limit` candidates."""
 
     limit: int
     owned: bool = False
     known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """The values whose rows in the table `rollup_names` must be written, or deleted if the value is
-    no longer in `known`."""
+    """To write to `rollup_names`, or to delete if no longer in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that are stored by name."""
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Record the values that occurred in a bucket. Return the values that are stored by
-        name."""
+        """Record the values that occurred in a bucket. Return those that are stored by name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:
@@ -123,9 +117,8 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If every value had a place before, no value was stored as `_other` in the last day.
-        # If some value had no place, the values that get a place now may have been stored as
-        # `_other`, even earlier in this minute.
+        # Without a free place before, the new ones may have been stored as `_other`, even earlier
+        # in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():
@@ -134,7 +127,6 @@ class LabelValues:
                 self.changed.add(value)
 
     def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
-        """Return the values to store by name, followed by the candidates, the best first."""
         values = list(self.known)
         names = list(self.known.values())
         owners: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
 Whole hours are read from rollups per hour, unless the query has shorter steps. Other minutes are
-read from rollups per minute, or from rows if new rows have arrived since the minute's rollup was
-built. If the rollups per minute were deleted, the range is widened to whole hours.
+read from rollups per minute, or from rows if new ones arrived after the build. Without rollups per
+minute, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ TimeRange = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RollupPlan:
-    """The time ranges to read from rollups per hour, from rollups per minute, and from rows."""
+    """The time ranges to read from each source."""
 
     from_unix_s: int
     to_unix_s: int
@@ -33,15 +33,12 @@ class RollupPlan:
 
     @property
     def window(self) -> Window:
-        """Return the time range that is read: the requested window, widened to whole buckets."""
+        """The time range that is read: the requested window, widened to whole buckets."""
         return Window(self.from_unix_s * SECOND_NS, self.to_unix_s * SECOND_NS)
 
 
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPlan | None:
-    """Plan which data a query of rollups reads.
-
-    Returns: None if the database has no rollups yet.
-    """
+    """Plan which data a query of rollups reads; None if the database has no rollups yet."""
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
         return None
@@ -53,7 +50,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # A year has half a million minutes, so limit the window to the range with data.
+    # a year has half a million minutes, so use only the range with data
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))
@@ -72,7 +69,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
 
 
 def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> TimeRange:
-    """Return the part of a time range in which rollups exist, in whole hours."""
+    """In whole hours."""
     starts = []
     with reading(engine) as connection:
         for width_s in (MINUTE_S, HOUR_S):

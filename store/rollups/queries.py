@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-If a minute has no rollup, its requests are read, so results are complete. A quantile is the
-duration of one of the requests, with an error of up to 1 % (telemetry/sketches.py).
+A minute without a rollup is read from its requests. A quantile is the duration of one of the
+requests, with an error of up to 1 % (telemetry/sketches.py).
 """
 
 from collections import defaultdict
@@ -48,8 +48,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""Number of buckets whose sketches are read at a time. A large fleet's tenants have 130 MB of
-sketches per day. Reading them at once takes twice the CPU time of reading them in 12 parts."""
+"""A large fleet's tenants have 130 MB of sketches per day. Reading them at once takes twice the CPU
+time of 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -59,7 +59,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class TimeSteps:
-    """Time steps of equal width: step i begins at `first_unix_s + i * width_s`."""
+    """Step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
     width_s: int
@@ -68,10 +68,7 @@ class TimeSteps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query of rollups. Its results are by cell: one group of requests in one time step.
-
-    Groups are numbered in the order of `groups`.
-    """
+    """A query of rollups. Results are by cell: a group (numbered as in `groups`) in a time step."""
 
     engine: Engine
     plan: RollupPlan
@@ -80,22 +77,20 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group. Groups are added when results are read."""
+    """Filled when results are read."""
     simulated: bool = False
-    """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
-    """The group of each label set, by the label set's number."""
+    """By number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
-    """The label sets of each grouping that was read."""
+    """By grouping and number."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
-    """The requests with `_other` in a label, by the values of the query's labels."""
+    """By the values of the query's labels."""
     _older: bool = False
-    """Whether buckets of an older version were read. They are read from the grouping with all
-    labels."""
+    """Buckets of an older version were read, from the grouping with all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
-        """Return the same query with other labels to group by."""
+        """The same query with other labels to group by."""
         return Rollups(
             self.engine,
             self.plan,
@@ -107,12 +102,11 @@ class Rollups:
         )
 
     def requests_deleted_before_unix_ns(self) -> int:
-        """Return the time before which requests were deleted and only rollups remain."""
+        """The time before which only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> IncompleteGroups:
-        """Return the number of requests that may be missing from groups, and the groups that may be
-        incomplete.
+        """The groups that may be incomplete, and the number of requests that may be missing.
 
         Call `sums` first.
         """
@@ -121,9 +115,8 @@ class Rollups:
             return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return IncompleteGroups()
-        # A value is `_other` because it is not stored by name, or because its label set is beyond
-        # the limit. The limit never replaces the label that a grouping adds to `COMMON`, nor the
-        # model in the second grouping. For these two labels, only the stored names matter.
+        # The limit of label sets never replaces a grouping's own label, nor the model in the second
+        # grouping: for these, only the stored names matter.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -139,10 +132,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Return whether visible requests can be missing from the visible label sets. Rollups store
-        the tenant or the model of such a request as `_other`, so the reader may not see its label
-        set.
-        """
+        """Visible requests may be in hidden label sets, if their tenant or model is stored as
+        `_other`."""
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False
@@ -153,10 +144,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Return the number of visible requests that are missing from the grouping with all labels.
-        This grouping stores the tenants of these requests as `_other`, and the reader may not see
-        the tenant `_other`.
-        """
+        """Visible requests that the grouping with all labels stores under the tenant `_other`,
+        which is hidden."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
@@ -164,8 +153,7 @@ class Rollups:
         return self.number() - int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
-        """Return the number of requests in the window that the reader may see, ignoring
-        `equals`."""
+        """The number of requests in the window that the reader may see, ignoring `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
             whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
@@ -190,11 +178,8 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> RollupSums:
-        """Return the number of requests and the `FACTS` of each quantity, for each cell (group and
-        step).
-
-        Empty cells are omitted.
-        """
+        """The number of requests and the `FACTS` of each quantity, for each cell that is not
+        empty."""
         loaded: dict[int, list[tuple[IntArray, RollupSums]]] = defaultdict(list)
         with reading(self.engine) as connection:
             for grouping, width_s, time_range in self._stored(connection):
@@ -231,8 +216,8 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks in each cell (group and time step); NaN in a cell
-        without durations."""
+        """The durations with given ranks in each cell (group and step); NaN without
+        durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         parts = [
@@ -266,7 +251,7 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield the grouping, the width and the time range of the buckets to read."""
+        """Yield grouping, width and time range."""
         grouping = self._grouping()
         for width_s, time_ranges in self._made():
             for time_range in time_ranges:
@@ -278,10 +263,6 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """Return the index of the smallest grouping that has all needed labels.
-
-        These are the labels of the query, and the labels on which the reader's access depends.
-        """
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
         visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
@@ -289,8 +270,7 @@ class Rollups:
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
-        # Read label sets after buckets, because label sets are stored before the buckets that use
-        # them.
+        # after buckets, because label sets are stored before the buckets that use them
         known = self._meanings.setdefault(grouping, {})
         missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
@@ -300,7 +280,6 @@ class Rollups:
     def _note_unnamed(
         self, sums: RollupSums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
     ) -> None:
-        """Count the requests with `_other` in a label of the query."""
         positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
         if not positions:
             return
@@ -324,9 +303,8 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket; −1 if the query does not select the
-        label set."""
-        # Arrow's hash table is several times faster than sorting.
+        """−1 if the query does not select the label set."""
+        # Arrow's hash table is several times faster than sorting
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()
         known = self._group_of
@@ -409,10 +387,9 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """Return the values of a label in a window, sorted, or None if there are no rollups yet.
+    """The known values of a label in a window, sorted; None without rollups.
 
-    The result may include values that occurred only shortly before or after the window. Unknown
-    values are left out.
+    Values from shortly before or after the window may be included.
     """
     how = plan(engine, window)
     if how is None:
@@ -424,11 +401,7 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
-    """Yield what `read` returns for each part.
-
-    While the caller uses one result, a thread reads the next part, so that the database and the
-    caller work at the same time.
-    """
+    """A thread reads the next part while the caller uses one."""
     if not parts:
         return
     if len(parts) == 1:

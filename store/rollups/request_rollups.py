@@ -29,14 +29,12 @@ from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Maximum number of requests to read at a time (about 40 MB)."""
+"""About 40 MB."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes that are merged at a time when an hour is built. For a large fleet, merging all
-60 minutes at once would take gigabytes of memory."""
+"""Minutes merged at a time for an hour. For a large fleet, 60 would take gigabytes."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
-"""The columns of requests from which rollups are built."""
 
 _LATEST_NS: Final = 2**63 - 1
 _EARLIEST_NS: Final = -(2**63)
@@ -91,7 +89,6 @@ class RequestRollups:
         return {simulated: merged(parts) for simulated, parts in several.items()}
 
     def _load_label_sets(self, from_unix_s: int) -> None:
-        """Load the label sets that occurred in a bucket since this time."""
         loaded_from = self._loaded_from_unix_s
         if loaded_from is None or from_unix_s < loaded_from:
             more = label_sets_since(self._engine, from_unix_s, until_unix_s=loaded_from)
@@ -108,14 +105,12 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, RollupBucket], dict[int, LabelSet]]:
-    """Build two rollups of a bucket: one of its simulated requests, and one of its other requests.
+    """Build the rollups of a bucket's simulated (key True) and other requests (key False).
 
     Args:
-        label_sets: the known label sets. The new label sets of the bucket are added to them.
+        label_sets: known ones. The bucket's new label sets are added.
 
-    Returns: two dictionaries. The first has the rollup of the simulated requests (key True) and of
-        the other requests (key False). The second maps the number of each label set
-        (`label_sets.number_of`), which the rollups contain, to the label set.
+    Returns: the rollups, and their label sets by number (`label_sets.number_of`).
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

@@ -21,16 +21,12 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Maximum length of a window that is read from rollups per minute. Idle energy can be computed only
-from these rollups."""
+"""Longer windows are read from rollups per hour. Idle energy can be computed only per minute."""
 MAX_BY_MINUTES: Final = 1_000_000
-"""Maximum number of engine minutes plus GPU minutes that are read from rollups per minute.
-
-If a window has more of these minutes, rollups per hour are read. Reading a minute of an engine
-takes about 1 µs of CPU time (benchmarks/fleet_questions.py).
-"""
+"""Engine minutes plus GPU minutes, at about 1 µs of CPU time each (benchmarks/fleet_questions.py).
+With more, rollups per hour are read."""
 _EDGE_S: Final = MINUTE_S
-"""A window is extended by this time on both sides, to include the counters at its edges."""
+"""To include the counters at a window's edges."""
 
 
 class SampleRollups:
@@ -85,16 +81,14 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return the time since which rollups of samples per hour exist, or None if there are none
-    yet."""
+    """Since when rollups of samples per hour exist; None if there are none yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
 def read_counter_spans(
     engine: Engine, window: Window, kinds: Sequence[SampleKind] = KINDS
 ) -> list[CounterSpans]:
-    """Return the increases of the counters from sample to sample (`CounterSpans`) for each kind of
-    samples, in a window and shortly before and after it."""
+    """Each kind's counter spans in a window and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
@@ -112,8 +106,7 @@ def read_counter_spans(
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Before `minutes_from`, only rollups per hour exist. Callers ignore spans outside the
-        # window.
+        # Earlier, only rollups per hour exist. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -144,10 +137,7 @@ def read_counter_spans(
 
 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
-    """Estimate the number of engine minutes plus GPU minutes in a time range.
-
-    The estimate is the number of engines and GPUs in the last minute, times the number of minutes.
-    """
+    """From the last minute of the range."""
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:
@@ -187,7 +177,7 @@ def load(
     which: list[int] = []
     sizes = []
     for row in rows:
-        # Neighbouring buckets usually have the same engines, so parse each JSON text once.
+        # neighbouring buckets usually have the same engines, so parse each JSON text once
         if (mine := places.get(row.things)) is None:
             pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
             mine = places[row.things] = [known.place(*each) for each in pairs]

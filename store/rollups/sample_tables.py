@@ -1,10 +1,9 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
-counter, as parallel arrays. There is one element for each span, a time range of an engine or GPU
-without interruption. Element i of each array belongs to element i of the JSON list in the column
-`things`, which contains the key and the text of the engine or GPU. Arrays are little-endian without
-a header, as in `tables.py`. An array without any value is NULL.
+The row of a bucket stores the first and the last value of each counter, as parallel arrays with one
+element for each span: a time range of an engine or GPU without interruption. Element i belongs to
+element i of the JSON list in `things`, the key and the text of the engine or GPU. Arrays are packed
+as in `tables.py`; NULL without any value.
 """
 
 from typing import Final, NamedTuple
@@ -23,12 +22,7 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class SampleKind(NamedTuple):
-    """A kind of samples, and the columns of its rollups.
-
-    Attributes:
-        key: the columns that identify the engine or GPU.
-        about: the column with a text to store for each engine or GPU.
-    """
+    """`key` identifies the engine or GPU; `about` is a text to store for it."""
 
     samples: Table
     key: tuple[str, ...]
@@ -39,12 +33,12 @@ class SampleKind(NamedTuple):
 
 
 def first_of(total: str) -> str:
-    """Return the name of the column with the first value of a counter."""
+    """The column with the first value of a counter."""
     return f"first_{total}"
 
 
 def last_of(total: str) -> str:
-    """Return the name of the column with the last value of a counter."""
+    """The column with the last value of a counter."""
     return f"last_{total}"
 
 

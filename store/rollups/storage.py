@@ -42,8 +42,7 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: the rollup of simulated requests (key True) and of the other requests (key False).
-            If a key is absent, the stored rollup of these requests is deleted.
+        buckets: key True for simulated requests. If a key is absent, the stored rollup is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -81,8 +80,7 @@ def load_buckets(
 def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
-    """Return the starts of the buckets without this grouping. An older version built these
-    buckets."""
+    """The starts of the buckets without this grouping, which an older version built."""
     between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     whole, grouped = (
         set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(each, between)))
@@ -99,8 +97,7 @@ def load_sums(
     to_unix_s: int,
     names: Sequence[str],
 ) -> list[tuple[int, bool, RollupSums]]:
-    """Load the buckets that start in a time range: the start, the simulated flag and the sums of
-    each bucket."""
+    """Load the start, the simulated flag and the sums of the buckets that start in a time range."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
@@ -135,10 +132,8 @@ class StoredSketches:
         return any(row.simulated for row in self.rows)
 
     def only(self, wanted: NDArray[np.bool_]) -> Sketches:
-        """Return the sketches for which `wanted` is true.
-
-        The bins of other sketches, often most of the data, are not copied.
-        """
+        """Select the sketches for which `wanted` is true, without copying the bins of the
+        others."""
         if wanted.all():
             return _sketches([row[2:] for row in self.rows])
         sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE).astype(np.int64)
@@ -209,8 +204,6 @@ def _rows(bucket: RollupBucket, key: Mapping[str, Any]) -> dict[Table, list[dict
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Return the facts (count, sum, minimum, maximum) of a quantity as bytes, or None if no request
-    has a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]
@@ -248,10 +241,7 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 
 
 def _counts(bins: bytes, counts: bytes) -> IntArray:
-    """Return the counts of a row.
-
-    There is one count for each bin, so the number of bytes gives the counts' integer type.
-    """
+    """The number of bytes per bin gives the counts' integer type."""
     return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 
 

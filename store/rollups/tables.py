@@ -1,15 +1,14 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
-A bucket contains the requests that were received in a minute or an hour. One row stores all label
-sets of a bucket, as parallel arrays. Element i of each array belongs to the i-th label set. A table
-with one row per label set and bin would be fifty times slower (decision 022). Arrays are
-little-endian, without a header.
+A bucket contains the requests that were received in a minute or an hour. One row stores all its
+label sets, as parallel little-endian arrays without a header; one row per label set and bin would
+be fifty times slower (decision 022).
 
-`rollups` stores the label sets of each bucket and grouping, their numbers of requests, and the
-FACTS of each quantity. `rollup_bins` stores the sketches of each latency (telemetry/sketches.py),
-with the smallest integer type that fits the counts. `rollup_labels` stores the label sets.
-`rollup_names` stores the label values that are stored by name. `rollup_marks` stores the buckets to
-build. `rollup_state` stores the time since which the source data is complete.
+- `rollups`: for each bucket and grouping, the label sets, their numbers of requests, and FACTS
+- `rollup_bins`: the sketches of each latency (telemetry/sketches.py), with the smallest integer
+  type that fits the counts
+- `rollup_labels`, `rollup_names`: the label sets, and the label values that are stored by name
+- `rollup_marks`, `rollup_state`: the buckets to build, and since when the source data is complete
 """
 
 import base64
@@ -37,48 +36,43 @@ MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 WIDTHS_S: Final = (MINUTE_S, HOUR_S)
-"""The widths of buckets. Minutes are built from requests, and hours from minutes."""
+"""Minutes are built from requests, and hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The number of requests with a value, the sum of the values, and for latencies the minimum and
-maximum."""
+"""Of the requests with a value. Minimum and maximum only for latencies."""
 
 COMMON: Final = ("model", "outcome", "streamed")
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
-"""The labels for which `GROUPINGS` has a separate grouping."""
+"""Each has a separate grouping."""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     LABELS,
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first grouping has all labels; in some of its label sets, values
-are replaced by `_other`. The second grouping serves the most frequent queries, which then read only
-a few sketches per minute. Each of the other groupings has the labels of the second grouping and one
-more label. If a value of this label is stored by name, this grouping stores all requests with the
-value under this name (decision 098). A bucket that an older version built has only the first two
-groupings.
-"""
+"""The first grouping has all labels; in some of its label sets, values are replaced by `_other`.
+The second serves the most frequent queries. Each other adds one label to it, and has all requests
+of each named value of this label (decision 098). Buckets of older versions have only the first
+two."""
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Type for bytes in ClickHouse. Queries return base64, because the driver would decode bytes as
-    text."""
+    """Bytes in ClickHouse. Queries return base64, because the driver would decode bytes as text."""
 
     impl = LargeBinary
     cache_ok = True
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Return an SQL expression that encodes the column as base64."""
+        """An SQL expression that encodes the column as base64."""
         return func.base64Encode(column, type_=self)
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """Return a function that decodes base64 in the client."""
+        """Decode base64 in the client."""
         return lambda value: None if value is None else base64.b64decode(value)
 
 
@@ -86,7 +80,7 @@ PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
 
 
 def key_column(name: str) -> "Column[int]":
-    """Return an integer primary key column, without autoincrement."""
+    """An integer primary key column, without autoincrement."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -96,11 +90,10 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # Simulated requests have their own rows, so deleting a simulation changes no other row.
+    # separate rows, so that deleting a simulation changes no other row
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer than
-    # 0034.
+    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),
@@ -125,8 +118,7 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # The index in `GROUPINGS` of the first grouping with the label set; 0 in rows of older
-    # versions.
+    # index in `GROUPINGS` of the first grouping with the label set; 0 in rows of older versions
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
@@ -135,22 +127,22 @@ NAMES: Final = Table(
     Column("label", Text, primary_key=True),
     Column("value", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    # Bit i: the value occurred in the hour `newest_hour` - i.
+    # bit i: the value occurred in the hour `newest_hour` - i
     Column("hours", BigInteger, nullable=False),
     Column("newest_hour", BigInteger, nullable=False),
-    # NULL if the value is stored as `_other`.
+    # NULL if the value is stored as `_other`
     Column("named_from_unix_s", BigInteger, nullable=True),
 )
 
 
 def marks_table(name: str) -> Table:
-    """Return the table of the buckets to build."""
+    """The table of the buckets to build."""
     columns = ("width_s", "from_unix_s", "token")
     return Table(name, METADATA, *(key_column(column) for column in columns))
 
 
 def state_table(name: str) -> Table:
-    """Return the table that stores since when the source data of buckets is complete."""
+    """The table of the time since which the source data of buckets is complete."""
     whole = Column("whole_from_unix_s", BigInteger, nullable=False)
     return Table(name, METADATA, key_column("width_s"), whole)
 
@@ -167,5 +159,5 @@ COUNTS: Final = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
 def packed(values: NDArray[Any], kind: DTypeLike) -> bytes:
-    """Return the bytes of an array in the stored format."""
+    """The bytes of an array in the stored format."""
     return np.ascontiguousarray(values, kind).tobytes()

@@ -1,4 +1,4 @@
-"""A fleet whose requests belong to several tenants and two models, with an open incident."""
+"""Several tenants and two models, with an open incident."""
 
 import time
 from dataclasses import dataclass, replace
@@ -123,7 +123,7 @@ class Fleet:
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
-        """Return the key of a late request, in the form that links to the request contain."""
+        """The key of a late request, as links to the request contain it."""
         return next(
             f"{each.trace_id}/{each.span_id}"
             for each in reversed(self.requests)
@@ -132,7 +132,7 @@ class Fleet:
 
 
 def store(folder: Path) -> Fleet:
-    """Store fifteen minutes of the fleet, evaluate the objectives, and store the answers."""
+    """Store fifteen minutes of the fleet, the evaluation and the answers."""
     url = f"sqlite:///{folder}/tailspan.db"
     objectives, roles = folder / "objectives.yaml", folder / "roles.yaml"
     objectives.write_text(

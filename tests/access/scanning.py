@@ -15,7 +15,7 @@ ALLOWED: Final = {
     "operator": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, False),
     "sre": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, True),
 }
-"""The tenants and models that each role may see, and whether the role may see costs."""
+"""The visible tenants and models of each role, and whether it sees costs."""
 _DOLLARS: Final = re.compile(r"(?<![\\\w{])\$\s?\d")
 _BLOB: Final = re.compile(r"\"bdata\": ?\"[^\"]*\"")
 
@@ -31,8 +31,7 @@ def forbidden(fleet: Fleet, role: str) -> set[str]:
 
 
 def leaks(fleet: Fleet, role: str, text: str, asked: str = "") -> list[str]:
-    """Return the forbidden values in an answer. Values in the question (`asked`) are allowed,
-    because an answer may repeat them."""
+    """The forbidden values in an answer. It may repeat values of the question (`asked`)."""
     text = _BLOB.sub("", text)
     found = [each for each in forbidden(fleet, role) if each in text and each not in asked]
     if not ALLOWED[role][2]:

@@ -1,7 +1,6 @@
-"""Generates the table in docs/access.md, which shows the results of each question for each role.
+"""Generates the table in docs/access.md: the results of each question for each role.
 
-`python -m tests.access.table` stores a fleet, asks each question as each role, prints the table and
-writes it to the page.
+Run `python -m tests.access.table`.
 """
 
 import re
@@ -18,6 +17,7 @@ from cli.questions.reader import Reader
 from cli.questions.refusal import QuestionRefused
 from store.access.access import Access
 from tests.access.fleet import Fleet, store
+from tests.access.questions import documented
 from tests.access.scanning import leaks
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
@@ -27,61 +27,8 @@ COLUMNS: Final = {"mine": "one tenant", "model": "one model", "operator": "no co
 ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
 
 
-def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return the questions and their parameters, by description."""
-    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
-    flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
-    minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}
-    return {
-        "`stats` by tenant and model": ("stats", {"by": "tenant,model", **last}),
-        "`stats` of another tenant": ("stats", {"where": "tenant=hiddenco", **last}),
-        "`stats` of another model": ("stats", {"where": "model=secret-model", **last}),
-        "`requests`": ("requests", {"sort": "-ttft_s", "limit": "20", **last}),
-        "`requests` of another tenant": (
-            "requests",
-            {"where": "tenant=hiddenco", "limit": "5", **last},
-        ),
-        "`explain`": ("explain", {"fast": "true", **flood}),
-        "`explain` for another tenant": (
-            "explain",
-            {"fast": "true", "where": "tenant=hiddenco", **flood},
-        ),
-        "`explain` an incident of the tenant's SLO": (
-            "explain",
-            {"incident": "mine-only", "fast": "true"},
-        ),
-        "`explain` an incident of another tenant's SLO": (
-            "explain",
-            {"incident": "hiddenco-only", "fast": "true"},
-        ),
-        "`explain` an incident of an SLO for all requests": (
-            "explain",
-            {"incident": "chat", "fast": "true"},
-        ),
-        "`explain` one of the tenant's requests": ("explain", {"request": fleet.key_of("mineco")}),
-        "`explain` another tenant's request": ("explain", {"request": fleet.key_of("hiddenco")}),
-        "`explain` a request to another model": (
-            "explain",
-            {"request": fleet.key_of("mineco", "secret-model")},
-        ),
-        "`slo`": ("slo", {}),
-        "`cost`": ("cost", {"by": "tenant", **last}),
-        "`caches`": ("caches", {"by": "tenant", **last}),
-        "`compare` two tenants": (
-            "compare",
-            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **minute},
-        ),
-        "`what-if`": ("what-if", {"rate": "1.1x", **flood}),
-        "`budget`": ("budget", {"preset": "chat", **last}),
-        "`outside`": ("outside", last),
-        "`starts`": ("starts", {"last": "2h"}),
-    }
-
-
 def rows(fleet: Fleet) -> Iterator[str]:
-    """Yield the rows of the table.
-
-    The caller sets the environment variables of the fleet.
+    """Yield the rows of the table. The caller sets the fleet's environment variables.
 
     Raises:
         AssertionError: an answer contains data that its role must not see.
@@ -89,7 +36,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
     roles = load_roles(fleet.roles)
     yield f"| tried over the API or MCP | {' | '.join(COLUMNS.values())} |"
     yield f"|---|{'---|' * len(COLUMNS)}"
-    for label, (name, given) in tried(fleet).items():
+    for label, (name, given) in documented(fleet).items():
         cells = []
         for role in COLUMNS:
             text, cell = answer_and_cell(name, given, Access.of([roles.by_name[role].grant]))
@@ -99,7 +46,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
 
 
 def answer_and_cell(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
-    """Return the answer, and its cell in the table."""
+    """The answer, and its cell in the table."""
     try:
         text = answered(name, list(given.items()), Reader(access)).text
     except QuestionRefused as refused:

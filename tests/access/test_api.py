@@ -57,8 +57,8 @@ def test_each_question_is_asked(fleet: Fleet) -> None:
 def test_no_answer_has_what_the_role_does_not_allow(
     api: ServedApi, fleet: Fleet, name: str
 ) -> None:
-    """One role with each restriction is enough here: a worker computes its answers with the same
-    code as `test_table` does for the other roles, and the tests below ask the API as each role."""
+    """One role with each restriction is enough: `test_table` computes the answers of the others
+    with the same code."""
     role = "mine-and-model"
     for given in (given for each, given in asked(fleet) if each == name):
         answer = get(api, role, name, given)
@@ -158,10 +158,7 @@ def test_with_roles_the_api_needs_a_token(fleet: Fleet, roles: Roles) -> None:
 
 
 def test_no_tool_of_mcp_answers_what_the_role_does_not_allow(fleet: Fleet, roles: Roles) -> None:
-    """The tools and the API compute their answers with the same code.
-
-    Therefore, one question for each tool is enough to show that the tool applies the role.
-    """
+    """The tools and the API share the code, so one question for each tool is enough."""
     role = "mine-without-costs"
     of_each = dict(reversed(asked(fleet)))
     environment = reading_environment(fleet.url, [fleet.objectives], None, None, roles.path)

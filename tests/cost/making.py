@@ -25,7 +25,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, PriceOrigin("a contract")),))
-"""Prices with an H100 at $0.001 per second."""
+"""An H100 costs $0.001 per second."""
 
 
 def engine_stretches(
@@ -34,7 +34,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineCounterSpans:
-    """Return the stretches that follow from samples of (Unix seconds, total busy seconds)."""
+    """From samples of (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
         counts.append(CounterKey(replica, engine, 1, int(started_s * NS)))
@@ -90,7 +90,7 @@ def cells(*rows: Mapping[str, Any]) -> BillingCells:
 
 
 def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
-    """Return the cost of `cells` at one price per billed second."""
+    """The cost of `cells` at one price per billed second."""
     made = cells(*rows)
     hours = replica_hours(made)
     pricing = {key: RequestPrice(None, usd_per_s, None) for key in hours.keys}
@@ -123,12 +123,12 @@ def accounts(
 
 
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
-    """Return samples, one per second, of an engine that is busy for this share of the time."""
+    """Samples, one per second, of an engine that is busy for this share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
 FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6, 0.002)
-"""The step model's coefficients γ, α, κ, β, δ and λ of an engine."""
+"""The step model's coefficients γ, α, κ, β, δ and λ."""
 
 
 def steady(
@@ -137,7 +137,7 @@ def steady(
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
 ) -> BillingData:
-    """Return the accounts of engines with data per minute, and of requests with data per hour.
+    """Accounts of engines with data per minute, and of requests with data per hour.
 
     Args:
         engines: (start, end) in seconds, by replica.

@@ -38,7 +38,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The parts sum to price × time, by replica, by hour and in total, with an error below 1e-9."""
+    """By replica, by hour and in total, with an error below 1e-9."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -65,7 +65,7 @@ def test_the_parts_sum_to_the_bill_for_any_data(
 
 
 def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
-    """One engine is busy and the other is idle. The bill contains the idle seconds."""
+    """One engine is busy, the other idle."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.9), ("r", 1): busy(0, 1_000, 0.0)}),
         cells({"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 850, "wasted_s": 50}),
@@ -82,8 +82,7 @@ def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """The engine is busy for 600 of 1,000 s: 500 s for requests, 40 s for repeated work, and 60 s
-    for other work."""
+    """Busy for 600 of 1,000 s: 500 s for requests, 40 s for repeated work, 60 s for other work."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -130,7 +129,7 @@ def test_hours_sum_to_the_whole() -> None:
 
 
 def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
-    """During the gap, the rental of the machine may have ended."""
+    """The rental of the machine may have ended."""
     points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
     found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None
@@ -139,7 +138,7 @@ def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
-    """A cached token counts as 1/8 of a computed token, and an output token as 1.75."""
+    """A cached token counts 1/8 of a computed one, and an output token 1.75."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
@@ -160,7 +159,7 @@ def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
 
 
 def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
-    """The idle time is unknown, and not zero."""
+    """The idle time is unknown, not zero."""
     points = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
         engine_stretches({("r", 0): points}),
@@ -196,7 +195,7 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P and λ·L give 3 s of prefill and δ·N gives 1 s of decodes, so three quarters are input."""
+    """α·P and λ·L give 3 s of prefill, and δ·N 1 s of decodes."""
     counts = {
         "prefill_steps_total": [0.0, 0.0, 100.0],
         "steps_total": [0.0, 0.0, 0.0],

@@ -11,11 +11,11 @@ TARGET = 0.99
 def counted(
     stretches: int, capacity_rps: float, load: tuple[float, float], unsteady: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return the numbers of good and of all requests, in stretches of random load.
+    """The numbers of good and of all requests, in stretches of random load, a share of the
+    capacity.
 
-    The load is a share of the capacity. At the capacity, 1 % of the requests are bad; at twice the
-    capacity, e⁸ times as many. Arrivals are Poisson. With `unsteady`, the ratio of bad requests
-    varies with a gamma distribution.
+    At the capacity, 1 % of the requests are bad; at twice the capacity, e⁸ times as many. Arrivals
+    are Poisson. With `unsteady`, the bad share varies with a gamma distribution.
     """
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*load, stretches)
@@ -27,27 +27,24 @@ def counted(
 
 
 def lengths(every: IntArray) -> IntArray:
-    """Return the length of each stretch."""
+    """The length of each stretch."""
     return np.full(every.size, LENGTH_S)
 
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
-    """Return the highest rate among the stretches that met the objective."""
+    """The highest rate among the stretches that met the objective."""
     kept = (every >= MIN_REQUESTS) & (good >= TARGET * every)
     return float(every[kept].max()) / LENGTH_S
 
 
-@pytest.mark.parametrize("capacity_rps", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("capacity_rps", [1.0, 20.0])
 @pytest.mark.parametrize("unsteady", [0.0, 1.0])
 @pytest.mark.parametrize("load", [(0.3, 1.5), (0.95, 0.95)])
 def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
     capacity_rps: float, unsteady: float, load: tuple[float, float]
 ) -> None:
-    """In each of 20 runs over a day or a month, the rate is at most 8 % too high.
-
-    On average, it is at most 2 % too high and 15 % too low. The highest rate of a single stretch
-    grows with the number of stretches.
-    """
+    """In each of 20 runs over a day or a month, the rate is at most 8 % too high; on average, at
+    most 2 % too high and 15 % too low."""
     for stretches in (288, 8_640):
         found, best = [], []
         for seed in range(20):
@@ -62,7 +59,7 @@ def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
         assert float(np.mean(best)) > min(1.02, float(np.mean(found)) + 0.01)
 
 
-@pytest.mark.parametrize("stretches", [12, 288, 8_640])
+@pytest.mark.parametrize("stretches", [12, 288])
 def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None:
     for seed in range(20):
         good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
@@ -78,7 +75,7 @@ def test_the_rate_must_meet_all_objectives() -> None:
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
     both = sustainable_rate([first, second], lengths(every)).rps
     assert both == pytest.approx(5.0, rel=0.1)
-    assert both == sustainable_rate([second], lengths(every)).rps
+    assert both == sustainable_rate([second], lengths(every)).rps  # the same seed
     assert (sustainable_rate([first], lengths(every)).rps or 0.0) > 9.0
 
 
@@ -99,14 +96,8 @@ def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None
     assert broken.known
 
 
-def test_the_same_counts_give_the_same_rate() -> None:
-    good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
-    judged = [ObjectiveCounts(TARGET, good, every)]
-    assert sustainable_rate(judged, lengths(every)) == sustainable_rate(judged, lengths(every))
-
-
 def test_a_short_stretch_does_not_lower_the_rate() -> None:
-    """At 4 requests/s, the first stretch contains one minute, and the last stretch contains two."""
+    """At 4 requests/s, the first stretch has one minute, and the last has two."""
     seconds = np.array([60, 300, 120])
     every = 4 * seconds
     assert sustainable_rate([ObjectiveCounts(TARGET, every, every)], seconds).rps == 4.0

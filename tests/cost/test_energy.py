@@ -15,9 +15,9 @@ PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}
 
 
 def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
-    """Return a GPU whose energy counter has these values at whole minutes.
+    """A GPU whose energy counter has these values at whole minutes.
 
-    Each minute has two samples: one at its start, and one a second before its end.
+    A minute has a sample at its start, and one a second before its end.
     """
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
@@ -35,8 +35,7 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
 
 
 def fleet(shares: list[float], watts: list[float]) -> BillingData:
-    """Return the billing data of one engine. For each minute, `shares` is the engine's busy share,
-    and `watts` is the power of its GPU."""
+    """One engine with a busy share and a power of its GPU for each minute."""
     points, busy_s = [], 0.0
     for minute, share in enumerate(shares):
         points += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
@@ -53,7 +52,7 @@ def fleet(shares: list[float], watts: list[float]) -> BillingData:
 
 
 def test_idle_energy_is_the_energy_without_work() -> None:
-    """A GPU draws 100 W without work and 300 W more with work; the load differs by minute."""
+    """The GPU draws 100 W, and 300 W more with work."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
@@ -62,17 +61,14 @@ def test_idle_energy_is_the_energy_without_work() -> None:
     assert found.joules == pytest.approx(sum(60 * (100 + 300 * s) for s in shares), rel=2e-3)
     assert found.idle_j == pytest.approx(100 * idle_s, rel=0.01)
     assert found.co2_g == pytest.approx(found.joules / 3.6e6 * 1.5 * 100)
-
-
-def test_with_equal_minutes_energy_is_divided_by_time() -> None:
-    made = fleet([0.5] * 20, [200.0] * 20)
-    found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    equal = fleet([0.5] * 20, [200.0] * 20)  # energy is divided by time
+    found = energy(equal, PRICES, uptime_of(equal.engines, 0, 1_200 * NS))["r"]
     assert not found.fitted
     assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
 
 
 def test_a_counter_reset_loses_only_one_interval() -> None:
-    """After the driver was loaded again, neither the decrease nor the jump is energy."""
+    """Neither the decrease nor the jump is energy."""
     made = fleet([0.5] * 4, [200.0] * 4)
     gpus = made.gpus
     fallen = gpus.first_j.copy()
@@ -86,7 +82,7 @@ def test_a_counter_reset_loses_only_one_interval() -> None:
 
 
 def test_less_than_a_minute_is_unknown() -> None:
-    """In less than a minute, the sensor takes too few samples."""
+    """The sensor takes too few samples."""
     made = fleet([0.5], [200.0])
     assert energy(made, PRICES, uptime_of(made.engines, 0, 60 * NS)) == {}
     assert total_energy([]) is None
@@ -123,7 +119,7 @@ def test_busy_energy_is_split_by_cost_with_an_unbilled_rest() -> None:
 
 @pytest.mark.parametrize("days", [0, 400])
 def test_sums_by_pair_of_number_and_minute(days: int) -> None:
-    """The memory depends on the number of values, and not on the length of time."""
+    """Memory depends on the number of values, not on the length of time."""
     of = np.array([1, 0, 1, 1, 0])
     at = 60 * np.array([5, 7, 5, 6, 7 + days * 1_440])
     number, when, (summed,) = _sums(of, at, (np.array([1.0, 2.0, 3.0, 4.0, 5.0]),))

@@ -20,7 +20,7 @@ PRICING: dict[Key, RequestPrice] = {
     ("ledger", 3_600): RequestPrice(None, 0.25, None),
     ("tokens", 0): RequestPrice(None, 0.5, 1e-3),
 }
-"""Prices by replica and hour. The replica "tokens" has no price in the second hour."""
+"""By replica and hour. "tokens" has no price in the second hour."""
 WEIGHTS: dict[Key, TokenWeights] = {("ledger", 0): FITTED, ("ledger", 3_600): FITTED}
 
 names = st.sampled_from([None, "a", "b"])
@@ -119,8 +119,5 @@ def test_the_most_expensive_group_is_first_and_hours_are_in_order() -> None:
     assert [each.labels for each in groups_of(found, ("tenant",))] == [("dear",), ("cheap",)]
     assert [each.labels for each in groups_of(found, ("hour",))] == [("0",), ("3600",)]
     assert groups_of(found, ())[0].priced_by == {PricedBy.LEDGER}
-
-
-def test_no_requests_have_no_groups_and_no_cost() -> None:
     assert groups_of(costs([]), ("tenant", "hour")) == []
     assert costs([]).total_usd is None

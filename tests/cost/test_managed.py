@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cost.capacity import SustainableRate
@@ -23,13 +25,10 @@ def test_cached_tokens_are_priced_separately_as_in_the_managed_api() -> None:
     assert one.usd < none_cached.usd
 
 
-@pytest.mark.parametrize("model", ["llama", "gone", None])
-def test_a_model_without_a_price_is_absent_with_a_hint(model: str | None) -> None:
-    with pytest.raises(NoManagedPrice, match="price file"):
-        compare(model, TokenCounts(1, 10, 0, 10), MINE)
-
-
-def test_requests_without_tokens_are_not_compared() -> None:
+def test_a_model_without_a_price_or_tokens_is_absent_with_a_hint() -> None:
+    for model in ("llama", "gone", None):
+        with pytest.raises(NoManagedPrice, match="price file"):
+            compare(model, TokenCounts(1, 10, 0, 10), MINE)
     with pytest.raises(NoManagedPrice, match="no tokens"):
         compare("chat", TokenCounts(3, 0, 0, 0), MINE)
 
@@ -41,42 +40,25 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 
 
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
-    """$3.60 per hour divided by $0.01 per request is 0.1 requests per second."""
+    """$3.60 per hour / $0.01 per request = 0.1 requests per second."""
     each = compare("chat", TokenCounts(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
+    assert break_even(10.0, [], SustainableRate(0, None)) is None
     assert found is not None
     assert found.rps == pytest.approx(0.1)
     assert found.requests_per_month == pytest.approx(0.1 * 730 * 3_600)
     assert found.tokens_per_month == pytest.approx(0.1 * 730 * 3_600 * 1_100)
-    assert found.reachable is True
-
-
-@pytest.mark.parametrize(
-    ("kept", "reachable"),
-    [
+    for kept, reachable in (
         (SustainableRate(48_028, 0.2), True),
         (SustainableRate(48_028, 0.05), False),
-        (SustainableRate(48_028, None), False),
+        (SustainableRate(48_028, None), False),  # every rate misses the objective
         (SustainableRate(99, None), None),
-        (SustainableRate(0, None), None),
-    ],
-)
-def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
-    kept: SustainableRate, reachable: bool | None
-) -> None:
-    """`reachable` is None with too few requests, and False if every rate misses the objective."""
-    each = compare("chat", TokenCounts(10, 10_000, 0, 1_000), MINE)
-    found = break_even(each.usd_per_request * 360, [each], kept)
-    assert found is not None
-    assert found.reachable is reachable
-
-
-def test_without_a_comparison_there_is_no_break_even() -> None:
-    assert break_even(10.0, [], SustainableRate(0, None)) is None
+    ):
+        assert replace(found, sustainable=kept).reachable is reachable
 
 
 def test_refused_requests_are_not_part_of_the_mix() -> None:
-    """Refused requests reached no engine, and a managed API would not bill them."""
+    """They reached no engine, and a managed API would not bill them."""
     made = cells(
         {
             "model": "chat",

@@ -22,7 +22,7 @@ def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimelin
 
 
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
-    """5 s of two GPUs at $3.60 per hour each cost one cent; wasted time is not included."""
+    """5 s of two GPUs at $3.60 per hour each cost one cent."""
     pricing = Pricing(PRICES)
     pricing.update([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
@@ -65,7 +65,7 @@ def test_gpu_samples_replace_a_missing_device_in_the_start(request_row: Requests
 
 
 def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Requests) -> None:
-    """The estimate of 0.2 s is α·100 computed tokens + δ·10 output tokens."""
+    """α·100 computed tokens + δ·10 output tokens = 0.2 s."""
     pricing = Pricing(PRICES)
     sample = EngineSample(
         replica="r",

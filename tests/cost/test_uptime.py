@@ -14,7 +14,7 @@ HOUR_S = 3_600
 
 
 def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> EngineCounterSpans:
-    """Return one stretch for each process, from (Unix seconds, total busy seconds)."""
+    """One stretch for each process, from (Unix seconds, total busy seconds)."""
     which = [place for place, (_, points) in enumerate(senders) for _ in points]
     at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
     busy_s = np.array([np.nan if b is None else b for _, points in senders for _, b in points])
@@ -34,7 +34,7 @@ def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> 
 
 
 def server(process: int, from_s: int, to_s: int, share: float | None, replica: str = "r"):  # type: ignore[no-untyped-def]  # as `stretches` takes it
-    """Return a server that starts at `from_s` and is busy for this share of the time."""
+    """A server that starts at `from_s` and is busy for this share of the time."""
     points = [(float(at), None if share is None else (at - from_s) * share)
             for at in range(from_s, to_s + 1)]  # fmt: skip
     return CounterKey(replica, 0, process, from_s * NS), points
@@ -42,7 +42,7 @@ def server(process: int, from_s: int, to_s: int, share: float | None, replica: s
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> None:
-    """Each server is busy for 80 % of its time. In containers, process ids may be equal."""
+    """Each is busy for 80 % of its time. In containers, process ids may be equal."""
     made = accounts(
         stretches(server(1, 0, 1_000, 0.8), server(process, 200, 1_000, 0.8)),
         cells({"replica": "r", "billed_s": 1_800 * 0.8}),
@@ -58,7 +58,7 @@ def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> N
 
 
 def test_api_servers_of_one_engine_add_no_time() -> None:
-    """Only one of the API servers sends the engine's totals."""
+    """Only one of them sends the engine's totals."""
     points = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
     (hour,) = points.hours.values()
     assert hour.wall_s == pytest.approx(600)
@@ -76,7 +76,7 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """A step of ten seconds ends at 30 s. 5 s of its busy time are after the window's start."""
+    """A step of ten seconds ends at 30 s, 5 s after the window's start."""
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
@@ -91,7 +91,7 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
 
 
 def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
-    """Two senders with the same start send totals of 1,000 s and 0 s in turn."""
+    """Two senders with one start send totals of 1,000 s and 0 s in turn."""
     points: list[tuple[float, float | None]] = [
         (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
     ]
@@ -121,7 +121,7 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The sums are exact to 1e-9, for any processes and step lengths."""
+    """Exact to 1e-9, for any processes and step lengths."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
@@ -147,7 +147,7 @@ def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
 
 
 def test_loading_a_model_is_billed_and_named() -> None:
-    """The five minutes from the process start until the engine was ready are not idle time."""
+    """Five minutes pass until the engine is ready."""
     made = accounts(
         stretches(server(1, 300, 900, 0.5)),
         cells({"replica": "r", "billed_s": 300.0}),
@@ -163,7 +163,7 @@ def test_loading_a_model_is_billed_and_named() -> None:
 
 
 def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() -> None:
-    """An engine that is loading has no sample yet."""
+    """It has no sample yet."""
     made = accounts(stretches(), cells(), [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)])
     total = bill(made, PRICES).total
     assert total is not None
@@ -172,8 +172,7 @@ def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() ->
 
 
 def test_loading_while_another_process_of_the_name_serves_is_not_billed() -> None:
-    """The old server runs until the new one is ready. Only one machine is known, so it is billed
-    once."""
+    """The old server runs until the new one is ready, on one known machine."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),
         cells(),
@@ -208,8 +207,8 @@ def test_engines_that_are_up_together_are_added() -> None:
 
 
 def test_many_restarts_of_a_sender_take_linear_time() -> None:
-    """4,000 process ids have 8,000 starts."""
-    number = 8_000
+    """2,000 process ids have 4,000 starts."""
+    number = 4_000
     points: list[tuple[CounterKey, list[tuple[float, float | None]]]] = [
         (
             CounterKey("r", 0, place // 2, place),
@@ -219,7 +218,7 @@ def test_many_restarts_of_a_sender_take_linear_time() -> None:
     ]
     begun = time.monotonic()
     found = uptime_of(stretches(*points), 0, HOUR_S * NS)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 30
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
     assert found.up_s == pytest.approx(3_008)

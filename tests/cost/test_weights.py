@@ -23,11 +23,10 @@ def in_share(group: BillGroup) -> float:
     return group.in_usd / (group.in_usd + group.out_usd)
 
 
-@pytest.mark.parametrize("engines", [1, 8])
-def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_month(engines: int) -> None:
-    """The prices per input and output token are equal to within 1e-9."""
-    whole = {f"pod-{n}": (0, 30 * 24 * HOUR_S) for n in range(engines)}
-    found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 30 * 24)]
+def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_week() -> None:
+    """Prices per token are equal to within 1e-9."""
+    whole = {f"pod-{n}": (0, 7 * 24 * HOUR_S) for n in range(3)}
+    found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 7 * 24)]
     for each in found[1:]:
         assert each.usd_per_1k_in == pytest.approx(found[0].usd_per_1k_in, rel=1e-9)
         assert each.usd_per_1k_out == pytest.approx(found[0].usd_per_1k_out, rel=1e-9)
@@ -79,8 +78,7 @@ def test_an_earlier_hours_requests_are_split_by_that_hours_steps() -> None:
 
 
 def test_the_requests_of_a_replica_are_counted_once_however_many_engines_it_has() -> None:
-    """If each of two engines has half of the steps, the cost is split as for one engine with all
-    steps."""
+    """Two engines with half of the steps each cost the same as one with all."""
     fit = dict(
         zip(
             ("step_model_base_s", "step_model_per_prefill_token_s",

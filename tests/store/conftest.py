@@ -1,6 +1,7 @@
-"""Fixtures: databases and rows for the tests of the store."""
+"""Fixtures for the tests of the store: databases and rows."""
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,33 @@ from sqlalchemy import Engine
 from rig.clickhouse import ClickHouses
 from rig.postgresql import PostgreSQL
 from store.database import open_database
+from store.dialects import sqlite as sqlite_dialect
 from store.writer import Writer
+from telemetry.application_operations import ApplicationOperation
+from telemetry.cache_lookups import CacheLookup
+from telemetry.cold_starts import ColdStart
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
+from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 START_NS = 1_763_634_000_000_000_000
+SUBMITTED = (
+    *(RequestTimeline, EngineSample, EngineStart, GpuSample, InFlightRequest, Probe),
+    *(ApplicationOperation, CacheLookup, ColdStart),
+)
+"""In the order of the arguments of `Writer.submit`."""
+
+
+SYNCHRONOUS = sqlite_dialect.SYNCHRONOUS
+
+
+@pytest.fixture(autouse=True)
+def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power, and waiting for the disk is most of a commit's time."""
+    monkeypatch.setattr(sqlite_dialect, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture
@@ -25,9 +47,9 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def sqlite(url: str) -> Iterator[Engine]:
-    """Return an empty SQLite database that does not wait for a lock."""
-    engine = open_database(url, busy_timeout_s=0.05)
+def sqlite(url: str, empty_database: Path) -> Iterator[Engine]:
+    """An empty SQLite database that does not wait for a lock."""
+    engine = open_database(_with_schema(url, empty_database), busy_timeout_s=0.05)
     yield engine
     engine.dispose()
 
@@ -44,17 +66,14 @@ ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 
 @pytest.fixture(params=ALL)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Return a function that makes the URL of a new database, for each kind in turn.
-
-    Tests with this fixture or `engine` define the behaviour of every database. `make test-real`
-    runs the tests that need a server.
-    """
+    """Makes the URL of a new database, for each kind in turn. Tests with this fixture or `engine`
+    define the behaviour of every database."""
     return _maker(request, tmp_path, request.param)
 
 
 @pytest.fixture(params=SQL)
 def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Return a function that makes the URL of a new database, for each kind with revisions."""
+    """Makes the URL of a new database, for each kind with revisions."""
     return _maker(request, tmp_path, request.param)
 
 
@@ -75,12 +94,12 @@ SEPARATE = [
     pytest.param("clickhouse/postgresql", marks=pytest.mark.real),
     pytest.param("clickhouse/sqlite", marks=pytest.mark.real),
 ]
-"""Pairs of the kind of telemetry database and the kind of its separate state database."""
+"""Kinds of the telemetry database and of its separate state database."""
 
 
 @pytest.fixture(params=SEPARATE)
 def separate_urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Return the URLs of a new database and of a new state database, for each pair in turn."""
+    """The URLs of a new database and of a new state database, for each pair."""
     return _separate(request, tmp_path, request.param)
 
 
@@ -93,26 +112,40 @@ def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tup
 
 
 @pytest.fixture
-def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    engine = open_database(new_url())
+def engine(new_url: Callable[[], str], empty_database: Path) -> Iterator[Engine]:
+    """An empty database of each kind."""
+    engine = open_database(_with_schema(new_url(), empty_database))
     yield engine
     engine.dispose()
 
 
+def _with_schema(url: str, empty_database: Path) -> str:
+    """Faster than to create it."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(empty_database, path)
+    return url
+
+
 @pytest.fixture(params=[*ALL, *SEPARATE])
-def with_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """Return an empty database of each kind, with its state inside or in a separate database."""
+def with_state(
+    request: pytest.FixtureRequest, tmp_path: Path, empty_database: Path
+) -> Iterator[Engine]:
+    """An empty database of each kind, with its state inside or separate."""
     if "/" in request.param:
         engine = open_database(*_separate(request, tmp_path, request.param))
     else:
-        engine = open_database(_maker(request, tmp_path, request.param)())
+        engine = open_database(
+            _with_schema(_maker(request, tmp_path, request.param)(), empty_database)
+        )
     yield engine
     engine.dispose()
 
 
 @pytest.fixture
 def sample_row() -> Callable[..., EngineSample]:
-    """Return a function that makes engine samples by number, one per second."""
+    """Makes engine samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> EngineSample:
         plain: dict[str, Any] = {
@@ -129,7 +162,7 @@ def sample_row() -> Callable[..., EngineSample]:
 
 @pytest.fixture
 def gpu_row() -> Callable[..., GpuSample]:
-    """Return a function that makes GPU samples by number, one per second."""
+    """Makes GPU samples by number, one per second."""
 
     def make(number: int = 0, **about: Any) -> GpuSample:
         plain: dict[str, Any] = {
@@ -144,13 +177,16 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
-        with Writer(engine) as writer:
-            writer.submit(
-                [row for row in rows if isinstance(row, RequestTimeline)],
-                [row for row in rows if isinstance(row, EngineSample)],
-                (),
-                [row for row in rows if isinstance(row, GpuSample)],
-            ).result(10)
+    """Commits rows of any types."""
+
+    def commit(*rows: Any) -> None:
+        put(engine, *rows)
 
     return commit
+
+
+def put(engine: Engine, *rows: Any) -> None:
+    """Commits rows of any types in one transaction."""
+    arguments: Any = [[row for row in rows if isinstance(row, kind)] for kind in SUBMITTED]
+    with Writer(engine) as writer:
+        writer.submit(*arguments).result(30)

@@ -9,9 +9,9 @@ from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, request_table
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
-from store.writer import Writer
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
 from telemetry.requests import Basis, RequestTimeline, Source
+from tests.store.conftest import put
 
 Row = Callable[..., RequestTimeline]
 START_NS = 1_763_634_000_000_000_000
@@ -25,7 +25,7 @@ CLIENT: dict[str, Any] = {
 
 
 def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
-    """Return a cache hit that a span within a client's call reports."""
+    """A cache hit within a client's call."""
     return CacheLookup(
         **{
             "trace_id": call.trace_id,
@@ -42,7 +42,7 @@ def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
 
 @pytest.fixture
 def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
-    """Return a server's requests, and a client's five calls; caches answered the first two."""
+    """A server's requests, and a client's five calls; caches answered the first two."""
     found = [request_row(number, trace_id=f"{number + 1:032x}", **CLIENT) for number in range(5)]
     server = [request_row(10 + number, request_id=f"s{number}") for number in range(3)]
     hits = [
@@ -53,16 +53,15 @@ def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
         inside(found[4], parent_span_id=None),
         inside(server[0]),
     ]
-    with Writer(engine) as writer:
-        writer.submit([*found, *server], [], lookups=hits).result(10)
-        writer.submit([], [], lookups=hits).result(10)  # sent again
+    put(engine, *found, *server, *hits)
+    put(engine, *hits)  # sent again
     return found
 
 
 def test_calls_that_a_cache_answered_are_no_requests(
     engine: Engine, calls: list[RequestTimeline]
 ) -> None:
-    """Readers of rows, columns and rollups omit these calls, but keep a server's rows."""
+    """Rows, columns and rollups omit these calls, but keep a server's rows."""
     found = request_table(engine, WINDOW, columns=["span_id", "source"]).to_pylist()
     client = {each["span_id"] for each in found if each["source"] == "client"}
     assert client == {each.span_id for each in calls[2:]}

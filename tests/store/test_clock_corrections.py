@@ -1,7 +1,8 @@
-"""Tests of rows that are sent again, after which another collector corrects them differently."""
+"""Rows that are sent again, after which another collector corrects them differently."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
 from sqlalchemy import Engine, func, select
 
 from store.clock_corrections import CORRECTIONS
@@ -11,6 +12,7 @@ from store.schema import OPERATIONS
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 SECOND_NS = 10**9
 SENT_NS = 1_763_634_000 * SECOND_NS
@@ -20,7 +22,7 @@ NUMBER = 20
 def corrected(
     make: Callable[..., RequestTimeline], ahead_s: float | None, number: int = NUMBER
 ) -> list[RequestTimeline]:
-    """Return requests whose timestamps a collector corrected by `ahead_s`."""
+    """Requests whose timestamps a collector corrected by `ahead_s`."""
     at_ns = SENT_NS - round((ahead_s or 0.0) * 1e9)
     return [
         make(each, received_unix_ns=at_ns + each, clock_ahead_s=ahead_s) for each in range(number)
@@ -37,23 +39,21 @@ def stored(engine: Engine) -> list[tuple[float, float | None]]:
     ]
 
 
-def test_rows_that_collectors_correct_differently_are_stored_once(
-    engine: Engine, request_row: Callable[..., RequestTimeline]
+@pytest.mark.parametrize(
+    ("ahead_s", "at_s"),
+    # the timestamps differ in the last nanoseconds
+    [((5.25, 5.5, None, 4.75), -6), ((None, 5.5, 5.25), 0)],
+)
+def test_the_first_correction_of_a_row_is_kept(
+    engine: Engine,
+    write: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    ahead_s: Sequence[float | None],
+    at_s: int,
 ) -> None:
-    for ahead_s in (5.25, 5.5, None, 4.75):
-        with Writer(engine) as writer:
-            writer.submit(corrected(request_row, ahead_s), []).result(30)
-    # The requests' timestamps differ in the last nanoseconds.
-    assert stored(engine) == [(-6, 5.25)] * NUMBER
-
-
-def test_a_row_that_was_stored_without_a_correction_is_not_corrected_later(
-    engine: Engine, request_row: Callable[..., RequestTimeline]
-) -> None:
-    for ahead_s in (None, 5.5, 5.25):
-        with Writer(engine) as writer:
-            writer.submit(corrected(request_row, ahead_s), []).result(30)
-    assert stored(engine) == [(0, None)] * NUMBER
+    for each in ahead_s:
+        write(*corrected(request_row, each))
+    assert stored(engine) == [(at_s, ahead_s[0])] * NUMBER
 
 
 def test_rows_that_arrive_at_two_collectors_at_once_are_stored_once(
@@ -93,8 +93,7 @@ def test_the_operation_of_a_request_gets_the_same_correction(
             process="application",
             clock_ahead_s=ahead_s,
         )
-        with Writer(engine) as writer:
-            writer.submit([request], [], operations=[operation]).result(30)
+        put(engine, request, operation)
     with engine.connect() as connection:
         found = connection.execute(select(OPERATIONS.c.at_unix_ns, OPERATIONS.c.clock_ahead_s))
         assert found.all() == [(SENT_NS - 5_250_000_000, 5.25)]
@@ -105,8 +104,7 @@ def test_corrections_are_deleted_with_the_rows(
 ) -> None:
     if engine.dialect.name == "clickhousedb":
         return  # ClickHouse deletes old rows itself
-    with Writer(engine) as writer:
-        writer.submit(corrected(request_row, 5.5), []).result(30)
+    put(engine, *corrected(request_row, 5.5))
     delete_older(engine, 60 * SECOND_NS, SENT_NS + 120 * SECOND_NS)
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(CORRECTIONS)) == 0

@@ -8,13 +8,13 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from sqlalchemy import Engine
 
 from store.database import DEFAULT_URL, default_url, open_database
 from store.errors import DatabaseMissing, StoreError, StoreUnavailable
 from store.queries import Window, newest_unix_ns, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import SYNCHRONOUS, put
 
 
 def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
@@ -23,17 +23,14 @@ def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_readers_can_read_during_a_write(sqlite: Engine) -> None:
-    """The database uses WAL mode, with commits that survive a power failure."""
-    with sqlite.connect() as connection:
+def test_readers_can_read_during_a_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In WAL mode, with commits that survive a power failure."""
+    monkeypatch.setattr("store.dialects.sqlite.SYNCHRONOUS", SYNCHRONOUS)
+    engine = open_database(url)
+    with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
-
-
-def test_opening_a_database_again_keeps_its_rows(url: str) -> None:
-    for _ in range(2):
-        open_database(url).dispose()
-    open_database(url, create=False).dispose()
+    engine.dispose()
 
 
 def test_a_database_opens_while_another_process_writes(url: str, tmp_path: Path) -> None:
@@ -59,8 +56,8 @@ def test_reading_does_not_make_a_database(tmp_path: Path) -> None:
 
 @pytest.fixture
 def read_only_folder(url: str, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Create a database, whose folder becomes read-only. Return a function that runs Python code in
-    a process that may not write there, and returns the output."""
+    """A database in a read-only folder. Returns a function that runs code in a process that may not
+    write there."""
     unprivileged: list[str] = []
     if os.geteuid() == 0:
         unprivileged = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
@@ -103,8 +100,7 @@ def test_a_database_in_a_read_only_folder_can_be_read(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(engine, *(request_row(number) for number in range(3)))
     engine.dispose()
     assert read_only_folder(READ.format(url=url)) == "3 requests\n3 by ADBC\n"
     assert [each.name for each in tmp_path.iterdir()] == ["tailspan.db"]
@@ -118,22 +114,22 @@ def test_a_database_in_a_read_only_folder_whose_log_cannot_be_read_is_an_error(
     assert "copy tailspan.db and tailspan.db-wal to a folder that you may write" in shown
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_another_programs_database_is_refused(url: str, tmp_path: Path, create: bool) -> None:
+def test_another_programs_database_is_refused(url: str, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "tailspan.db")
     connection.execute("CREATE TABLE addresses (name TEXT)")
-    with pytest.raises(StoreError, match="not a Tailspan database"):
-        open_database(url, create=create)
+    for create in (True, False):
+        with pytest.raises(StoreError, match="not a Tailspan database"):
+            open_database(url, create=create)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("addresses",)]
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     connection.close()
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_a_file_that_is_no_database_is_refused(url: str, tmp_path: Path, create: bool) -> None:
+def test_a_file_that_is_no_database_is_refused(url: str, tmp_path: Path) -> None:
     (tmp_path / "tailspan.db").write_text("a letter, " * 1000)
-    with pytest.raises(StoreError, match=r"tailspan\.db: file is not a database"):
-        open_database(url, create=create)
+    for create in (True, False):
+        with pytest.raises(StoreError, match=r"tailspan\.db: file is not a database"):
+            open_database(url, create=create)
     assert (tmp_path / "tailspan.db").read_text().startswith("a letter")
 
 
@@ -142,8 +138,7 @@ def test_a_damaged_database_is_an_error_and_unchanged(
 ) -> None:
     path = tmp_path / "tailspan.db"
     engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([request_row(i) for i in range(2000)], []).result(10)
+    put(engine, *(request_row(i) for i in range(2000)))
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     engine.dispose()
@@ -161,12 +156,9 @@ def test_a_damaged_database_is_an_error_and_unchanged(
     assert path.read_bytes() == damaged
 
 
-def test_a_folder_in_the_databases_place_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot open the database"):
         open_database(f"sqlite:///{tmp_path}")
-
-
-def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("")
     with pytest.raises(StoreError, match="cannot create the folder"):
         open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
@@ -221,12 +213,11 @@ def test_a_password_is_never_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_environment_names_the_database() -> None:
-    assert default_url({"TAILSPAN_DATABASE_URL": "sqlite:///x.db"}) == "sqlite:///x.db"
-    assert default_url({"TAILSPAN_DATABASE_URL": ""}) == default_url({}) == DEFAULT_URL
-
-
-def test_the_environment_is_used(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_database(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     open_database().dispose()
     assert (tmp_path / "tailspan.db").exists()
+    assert default_url({"TAILSPAN_DATABASE_URL": "sqlite:///x.db"}) == "sqlite:///x.db"
+    assert default_url({"TAILSPAN_DATABASE_URL": ""}) == default_url({}) == DEFAULT_URL

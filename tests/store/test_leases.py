@@ -1,4 +1,4 @@
-"""Tests of leases: one holder at a time, and no commit after a lost lease."""
+"""One holder at a time, and no commit after a lost lease."""
 
 import itertools
 import time
@@ -40,7 +40,7 @@ Make = Callable[..., Leases]
 
 @pytest.fixture
 def collector(new_url: Callable[[], str]) -> Iterator[Make]:
-    """Return a function that makes the leases of one more collector on the same database."""
+    """Makes the leases of one more collector on the same database."""
     url = new_url()
     with ExitStack() as opened:
 
@@ -119,7 +119,7 @@ def test_a_released_lease_is_taken_at_once(collector: Make) -> None:
 
 @on_postgresql
 def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> None:
-    """A collector without --notify does not need the lease on notifications."""
+    """Without --notify, it does not need the lease on notifications."""
     first, second = collector(EVALUATION, RETENTION), collector(EVALUATION, NOTIFICATION)
     first.beat()
     second.beat()
@@ -132,7 +132,7 @@ def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> No
 def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
     collector: Make,
 ) -> None:
-    """SIGSTOP may stop a process at any point. Here it stops between the check and the write."""
+    """SIGSTOP may stop it at any point. Here: between the check and the write."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION) as term:
@@ -150,8 +150,7 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
 
 @on_postgresql
 def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> None:
-    """The holder read its data in the earlier term. Another collector may have changed the data
-    since then."""
+    """Another collector may have changed the data since the earlier term."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION):
@@ -166,7 +165,7 @@ def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> No
 
 @on_postgresql
 def test_a_collector_that_stops_before_a_commit_is_replaced(collector: Make) -> None:
-    """The stopped collector's check holds a lock, until the server ends the transaction."""
+    """Its check holds a lock, until the server ends the transaction."""
     first = collector(options="%20-cidle_in_transaction_session_timeout%3D1s")
     second = collector()
     first.beat()
@@ -202,7 +201,7 @@ class Collector(NamedTuple):
 
 @pytest.fixture
 def apart(separate_urls: tuple[str, str]) -> Iterator[Callable[[], Collector]]:
-    """Return a function that makes one more collector on the same pair of databases."""
+    """Makes one more collector on the same pair of databases."""
     with ExitStack() as opened:
 
         def make() -> Collector:

@@ -46,7 +46,7 @@ def test_the_end_of_a_simulation_deletes_its_predictions(engine: Engine) -> None
 
 
 def test_a_process_that_only_reads_may_keep_a_prediction(url: str, sqlite: Any) -> None:
-    """`tailspan what-if` and the explorer open the database while the collector writes it."""
+    """`tailspan what-if` and the explorer open the collector's database."""
     reader = open_database(url, create=False)
     store_prediction(reader, FIRST)
     reader.dispose()

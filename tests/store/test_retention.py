@@ -26,7 +26,7 @@ EVER = Window(0, 2**63 - 1)
 BY_SQL = pytest.mark.parametrize(
     "new_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)], indirect=True
 )
-"""Runs a test with every database but ClickHouse, which deletes old rows itself."""
+"""Every database but ClickHouse, which deletes old rows itself."""
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
@@ -37,6 +37,10 @@ Write = Callable[..., None]
 def pauses() -> tuple[list[None], Callable[[], None]]:
     taken: list[None] = []
     return taken, lambda: taken.append(None)
+
+
+def by_minute(request_row: Requests, number: int) -> list[RequestTimeline]:
+    return [request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(number)]
 
 
 @BY_SQL
@@ -64,25 +68,15 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
         *(request_row(i, received_unix_ns=same) for i in range(10, 20)),
     )
     taken, pause = pauses()
+    assert delete_older(engine, S, START_NS, pause=pause) == len(taken) == 0
     gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
-    assert len(taken) == 3  # batches of 12, 4 and 4 rows: rows of one instant are never separated
-
-
-@BY_SQL
-def test_without_old_rows_nothing_is_deleted(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    taken, pause = pauses()
-    assert delete_older(engine, S, START_NS, pause=pause) == 0
-    write(request_row(1))
-    assert delete_older(engine, S, START_NS, pause=pause) == 0
-    assert taken == []
+    assert len(taken) == 3  # 12, 4 and 4 rows: rows of one instant are never separated
 
 
 @BY_SQL
 def test_counts_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
-    """The period of an objective is a month, but requests are kept for a week."""
+    """An objective's period is a month; requests are kept for a week."""
     write(request_row(1))
     store_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], CountedRange(0, 60))
     delete_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
@@ -116,8 +110,7 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
 
 FAR_S = START_NS // S + 10_000
 SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
-"""Two retentions. With each, all rows are too old at FAR_S. With LONG_AGO_NS, they should have been
-deleted long before."""
+"""With both retentions all rows are too old at FAR_S; with LONG_AGO_NS since long before."""
 
 
 @pytest.fixture
@@ -142,7 +135,7 @@ def test_a_missing_rollup_delays_the_deletion_of_later_requests_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     write(
-        *(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)),
+        *by_minute(request_row, 5),
         *(sample_row(i) for i in range(3)),
     )
     with pytest.raises(ValueError, match="a defect"):
@@ -163,13 +156,13 @@ def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_
     broken: None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(5)))
+    write(*by_minute(request_row, 5))
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
     assert request_table(engine, EVER).num_rows == 0
     (record,) = caplog.records
     assert "the rollups of 1 minutes of requests" in record.message
-    # The failing minute is no longer built, because its rows are deleted.
+    # the failing minute is no longer built, because its rows are deleted
     delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
     assert len(caplog.records) == 1
 
@@ -178,10 +171,10 @@ def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_
 def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are 842 minutes to build. Each deletion builds some of them, and deletes their rows."""
+    """Each deletion builds some of 842 minutes, and deletes their rows."""
     monkeypatch.setattr(retention, "ROLL_UP_S", 0.0)
     monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 10)
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(45)))
+    write(*by_minute(request_row, 45))
     left = []
     for _ in range(5):
         delete_older(engine, 24_500 * S, (FAR_S + 17_500) * S, pause=pauses()[1])
@@ -195,8 +188,8 @@ def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
 def test_rollups_that_cannot_be_built_do_not_delay_the_others(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of the oldest minutes fail, and each attempt builds at most two minutes."""
-    write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(12)))
+    """Three of the oldest minutes fail; each attempt builds at most two."""
+    write(*by_minute(request_row, 12))
     whole, tried = RequestRollups.build, Counter[int]()
     first_s = START_NS // S // 60 * 60
 

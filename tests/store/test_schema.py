@@ -1,40 +1,9 @@
-from dataclasses import dataclass, fields
-from typing import get_type_hints
+from dataclasses import dataclass
 
-import pyarrow as pa
 import pytest
-from sqlalchemy import Table
 
-from store.schema import GPUS, REQUESTS, SAMPLES, STARTS, arrow_type, fields_of, labels_of
-from telemetry.engines import EngineSample
-from telemetry.gpus import GpuSample
+from store.schema import fields_of, labels_of
 from telemetry.requests import RequestTimeline
-from telemetry.starts import EngineStart
-
-NOUNS = [
-    (REQUESTS, RequestTimeline),
-    (SAMPLES, EngineSample),
-    (STARTS, EngineStart),
-    (GPUS, GpuSample),
-]
-
-
-@pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_a_table_has_the_fields_of_its_row_type_in_order(table: Table, noun: type) -> None:
-    assert [column.name for column in table.columns] == [f.name for f in fields(noun)]
-
-
-@pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_only_optional_fields_may_be_null(table: Table, noun: type) -> None:
-    may_be_unknown = {name for name, hint in get_type_hints(noun).items() if "None" in str(hint)}
-    assert {column.name for column in table.columns if column.nullable} == may_be_unknown
-
-
-@pytest.mark.parametrize(("table", "noun"), NOUNS)
-def test_sql_and_arrow_agree_on_the_type(table: Table, noun: type) -> None:
-    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    for column in table.columns:
-        assert arrow_type(column.name, noun) == arrow[column.type.python_type], column.name
 
 
 def test_labels_are_names_and_numbers_that_name() -> None:

@@ -1,4 +1,3 @@
-import json
 import os
 import sqlite3
 from contextlib import closing
@@ -108,16 +107,13 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert Path("shared").stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
-)
-def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
-    """The content of the lock file has no effect: it is only shown to people."""
+def test_a_malformed_lock_is_a_lock(tmp_path: Path) -> None:
+    """The content is only shown to people."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
-        lock_file(tmp_path / "t.db").write_bytes(content)
-        assert "its process id is not known yet" in refused(url)
+        for content in (b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, b'{"pid": "x"}'):
+            lock_file(tmp_path / "t.db").write_bytes(content)
+            assert "its process id is not known yet" in refused(url)
 
 
 def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -46,6 +46,7 @@ from store.requests.lookup import find_requests
 from store.schema import REQUESTS
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from tests.store.conftest import put
 
 WINDOW = Window(0, 10**18)
 ACME = Access.of([Grant(frozenset({"acme"}), None, costs=False)])
@@ -84,12 +85,9 @@ ROWS = [
 
 
 @pytest.fixture
-def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    found = open_database(new_url())
-    with Writer(found) as writer:
-        writer.submit(ROWS, [], []).result(30)
-    yield found
-    found.dispose()
+def engine(engine: Engine) -> Engine:
+    put(engine, *ROWS)
+    return engine
 
 
 def test_each_table_has_a_rule() -> None:
@@ -140,27 +138,30 @@ def test_a_worse_row_of_a_masked_request_is_not_counted(engine: Engine) -> None:
     assert request_table(with_masked_rows(restricted(engine, ACME)), WINDOW).num_rows == len(ROWS)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda c: c.exec_driver_sql("SELECT tenant FROM requests"),
-        lambda c: c.execute(text("SELECT tenant FROM requests")),
-        lambda c: c.execute(select(text("tenant")).select_from(REQUESTS)),
-        lambda c: c.execute(select(literal_column("tenant")).select_from(REQUESTS)),
-        lambda c: c.execute(select(literal_column("*")).select_from(REQUESTS)),
-        lambda c: c.execute(select(REQUESTS.c.e2e_s).where(text("1 = 1"))),
-        lambda c: c.execute(select(table("requests", column("tenant")))),
-        lambda c: c.execute(select(Table("unknown", MetaData(), Column("a", Integer)))),
-        lambda c: c.execute(REQUESTS.delete()),
-        lambda c: c.execute(REQUESTS.update().values(tenant="acme")),
-        lambda c: c.execute(REQUESTS.insert().values(tenant="acme")),
-    ],
-)
-def test_what_cannot_be_restricted_is_refused(
-    sqlite: Engine, run: Callable[[Connection], object]
-) -> None:
-    with restricted(sqlite, ACME).connect() as connection, pytest.raises(NotAllowed):
-        run(connection)
+REFUSED: list[Callable[[Connection], object]] = [
+    lambda c: c.exec_driver_sql("SELECT tenant FROM requests"),
+    lambda c: c.execute(text("SELECT tenant FROM requests")),
+    lambda c: c.execute(select(text("tenant")).select_from(REQUESTS)),
+    lambda c: c.execute(select(literal_column("tenant")).select_from(REQUESTS)),
+    lambda c: c.execute(select(literal_column("*")).select_from(REQUESTS)),
+    lambda c: c.execute(select(REQUESTS.c.e2e_s).where(text("1 = 1"))),
+    lambda c: c.execute(select(table("requests", column("tenant")))),
+    lambda c: c.execute(select(Table("unknown", MetaData(), Column("a", Integer)))),
+    lambda c: c.execute(REQUESTS.delete()),
+    lambda c: c.execute(REQUESTS.update().values(tenant="acme")),
+    lambda c: c.execute(REQUESTS.insert().values(tenant="acme")),
+]
+
+
+def test_what_cannot_be_restricted_is_refused(sqlite: Engine) -> None:
+    reader = restricted(sqlite, ACME)
+    for number, run in enumerate(REFUSED):
+        with reader.connect() as connection:
+            try:
+                run(connection)
+            except NotAllowed:
+                continue
+        pytest.fail(f"statement {number} was not refused")
 
 
 def test_every_place_of_a_table_is_restricted(engine: Engine) -> None:
@@ -257,28 +258,23 @@ def test_accesses_survive_json_and_have_different_keys(sqlite: Engine) -> None:
 def test_a_restricted_engine_is_not_restricted_again(sqlite: Engine) -> None:
     found = restricted(sqlite, ACME)
     assert restricted(sqlite, None) is sqlite
+    statement = select_requests(["tenant"], WINDOW, {})
+    assert rewritten(sqlite, statement) is statement
     assert with_masked_rows(sqlite) is sqlite
     with pytest.raises(NotAllowed):
         restricted(found, Access.of([Grant(frozenset({"globex"}))]))
 
 
-def test_a_statement_that_is_not_restricted_has_the_same_text(sqlite: Engine) -> None:
-    statement = select_requests(["tenant"], WINDOW, {})
-    assert rewritten(sqlite, statement) is statement
-
-
-@pytest.mark.parametrize(
-    "access",
-    [
+def test_each_rule_is_valid_sql(engine: Engine) -> None:
+    both = [Grant(frozenset({"acme"}), frozenset({"m1"})), Grant(None, frozenset({"m2"}))]
+    for access in (
         ACME,
         Access.of([Grant(None, None, costs=False)]),
         Access.of([Grant(None, frozenset({"m1"}))]),
-        Access.of([Grant(frozenset({"acme"}), frozenset({"m1"})), Grant(None, frozenset({"m2"}))]),
-    ],
-)
-def test_each_rule_is_valid_sql(engine: Engine, access: Access) -> None:
-    found = restricted(engine, access)
-    for reader in (found, with_masked_rows(found)):
-        with reader.connect() as connection:
-            for each in (*METADATA.sorted_tables, *STATE_METADATA.sorted_tables):
-                connection.execute(select(*each.c).limit(5)).all()
+        Access.of(both),
+    ):
+        found = restricted(engine, access)
+        for reader in (found, with_masked_rows(found)):
+            with reader.connect() as connection:
+                for each in (*METADATA.sorted_tables, *STATE_METADATA.sorted_tables):
+                    connection.execute(select(*each.c).limit(5)).all()

@@ -4,5 +4,5 @@ from sqlalchemy import Engine
 
 @pytest.fixture
 def engine(with_state: Engine) -> Engine:
-    """Return an empty database of each kind, with and without a separate state database."""
+    """An empty database of each kind, with and without a separate state database."""
     return with_state

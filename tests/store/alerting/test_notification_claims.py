@@ -57,7 +57,7 @@ def test_an_earlier_term_cannot_claim(engine: Engine) -> None:
 
 
 def test_a_row_that_was_sent_meanwhile_is_not_claimed(engine: Engine) -> None:
-    """The holder of the earlier term stored its result after the new holder had read the row."""
+    """The new holder had read the row before the earlier term's result was stored."""
     assert claim(engine, ROW, 3)
     assert store_result(engine, SENT, 3)
     assert not claim(engine, ROW, 4)
@@ -74,7 +74,7 @@ def test_a_removed_row_is_not_claimed(engine: Engine) -> None:
 
 
 def test_a_message_is_not_replaced_after_another_collector_claimed_it(engine: Engine) -> None:
-    """The row was read before the claim. Its old values must not overwrite the claim."""
+    """The row was read before the claim, which its old values must not overwrite."""
     assert claim(engine, ROW, 4)
     assert not update_message(engine, ROW, '{"cause": 1}', 200)
     assert stored(engine) == replace(ROW, claimed_term=4)

@@ -11,7 +11,6 @@ from store.alerting.slo_counts import (
     SloCount,
     earliest_counted_s,
     mark_counts_incomplete,
-    oldest_request_unix_ns,
     read_counted_range,
     read_counts,
     stepped_counts,
@@ -65,9 +64,7 @@ def test_the_database_adds_up_between_instants(engine: Engine) -> None:
 def test_deleting_a_simulation_leaves_real_counts_and_incidents(
     engine: Engine, write: Callable[..., None], request_row: Callable[..., object]
 ) -> None:
-    assert oldest_request_unix_ns(engine) is None
     write(request_row(source=Source.SIMULATOR))
-    assert oldest_request_unix_ns(engine) is not None
     simulated = replace(SECOND, simulated=True)
     store_counts(engine, "a", [FIRST, SECOND, simulated], CountedRange(0, 120))
     store_evaluation(engine, "chat", 120, [incident(60, False), incident(120, True)])
@@ -82,7 +79,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
 
 
 def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
-    """Steps that contain only simulated requests do not count as covered."""
+    """Steps with only simulated requests are not covered."""
     store_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], CountedRange(0, 180))
     store_counts(engine, "b", [replace(FIRST, simulated=True)], CountedRange(0, 180))
     store_counts(engine, "c", [FIRST], CountedRange(0, 180))
@@ -93,7 +90,7 @@ def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engi
 
 
 def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
-    """The counts may lack requests whose marks another evaluator removed."""
+    """They may lack requests whose marks another evaluator removed."""
     store_counts(engine, "a", [FIRST], CountedRange(0, 120))
     mark_counts_incomplete(engine, 60, [])
     assert read_counted_range(engine, "a") == CountedRange(0, 60)

@@ -14,6 +14,7 @@ from store.errors import StoreError
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 10**9
 START_S = 1_790_000_010
@@ -72,8 +73,7 @@ def test_marks_are_removed_with_their_steps(
 
 def test_a_recount_that_fails_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
     store_counts(sqlite, "a", [], CountedRange(0, START_S + 60))
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
+    put(sqlite, request_row(received_unix_ns=START_S * S, e2e_s=1.0))
     marks = read_marks(sqlite, 10)
 
     def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:

@@ -21,16 +21,12 @@ from store.writer import Writer
 from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
 H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
-
-
-def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:
-    with Writer(engine) as writer:
-        writer.submit(rows, samples or []).result(10)
 
 
 def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
@@ -45,8 +41,8 @@ def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
 
 @pytest.mark.parametrize("rolled", [True, False])
 def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled: bool) -> None:
-    """The request runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
-    keep(
+    """It runs 10 s before the hour's end and 30 s after it: shares of 1/4 and 3/4."""
+    put(
         engine,
         request_row(
             received_unix_ns=(HOUR_S + 3_580) * NS,
@@ -69,7 +65,7 @@ def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled
 
 
 def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requests) -> None:
-    keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
+    put(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     build_marked(engine, HOUR_S + 10_000)
     delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
     assert (
@@ -92,11 +88,10 @@ def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
 
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
-    """Return the bill of a minute of two replicas under a fault, up to the last sample."""
+    """The bill of a minute of two replicas under a fault, up to the last sample."""
     fault = SimulatedFault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
-    with Writer(engine) as writer:
-        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    put(engine, *case.requests, *case.samples, *case.starts, *case.gpus)
     last = max(sample.at_unix_ns for sample in case.samples)
     found = bill(read_billing_data(engine, Window(0, last + 1), ["tenant"]), load_prices())
     for line in [*found.lines, *([found.total] if found.total else [])]:
@@ -118,7 +113,7 @@ def test_a_fleet_is_billed_to_the_last_second(sqlite: Engine, cause: str, gpus: 
 
 
 def test_work_for_requests_lost_with_their_engine_is_unbilled(sqlite: Engine) -> None:
-    """A restart loses the accounts of running requests, so their busy time is unbilled."""
+    """A restart loses the accounts of running requests."""
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
@@ -130,11 +125,11 @@ HOURS: tuple[tuple[int, float, int, int], ...] = (
     (25, 2.0, 200, 400),
     (62, 0.5, 4_000, 200),
 )
-"""Each hour: (hours after HOUR_S, requests per second for 20 minutes, tokens in, tokens out)."""
+"""Hours after HOUR_S, requests per second for five minutes, tokens in, tokens out."""
 
 
 def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
-    """Return requests and samples of three hours of different traffic, with restarts in between."""
+    """Requests and samples of three hours of different traffic, with restarts in between."""
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     for hour, rate, prompt, output in HOURS:
@@ -149,7 +144,7 @@ def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -
             "context_tokens_total": decodes * prompt,
             "decodes_total": decodes,
         }
-        for at in range(0, 1_201, 10):
+        for at in range(0, 301, 10):
             totals = {name: at * each for name, each in per_s.items()}
             whole = {
                 name: value if name in ("busy_s_total", "prefill_attention_total") else int(value)
@@ -165,7 +160,7 @@ def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -
                     **fit,
                 )
             )
-        for at in range(int(1_200 * rate)):
+        for at in range(int(300 * rate)):
             requests.append(
                 request_row(
                     len(requests),
@@ -190,7 +185,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     sqlite: Engine, request_row: Requests, sample_row: Callable[..., EngineSample]
 ) -> None:
     requests, samples = three_days(request_row, sample_row)
-    keep(sqlite, *requests, samples=samples)
+    put(sqlite, *requests, *samples)
     end_s = HOUR_S + 72 * 3_600
 
     def billed(from_s: int, to_s: int) -> Sequence[BillGroup]:
@@ -210,14 +205,13 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # The hours have different traffic, so equal rates are no coincidence.
+    # different traffic, so equal rates are no coincidence
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 
 
 def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
-    """Two simulations with two replicas each, which start 1.5 s apart, have four engines
-    together."""
+    """Two replicas each, started 1.5 s apart: four engines together."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
@@ -239,10 +233,9 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
 
 
 def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
-    """A step at a minute's end is busy time of both minutes, so the bill reads one more minute."""
-    case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
-    with Writer(sqlite) as writer:
-        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    """A step at a minute's end is busy time of both minutes."""
+    case = run(FleetConfig(duration_s=180.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
+    put(sqlite, *case.requests, *case.samples, *case.starts, *case.gpus)
 
     def idle_usd(from_s: int, to_s: int) -> list[float]:
         window = Window((HOUR_S + from_s) * NS, (HOUR_S + to_s) * NS)
@@ -251,6 +244,6 @@ def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine)
             for line in bill(read_billing_data(sqlite, window), load_prices()).lines
         ]
 
-    minutes = [each for at in range(0, 300, 60) for each in idle_usd(at, at + 60)]
+    minutes = [each for at in range(0, 180, 60) for each in idle_usd(at, at + 60)]
     assert min(minutes) >= 0
-    assert sum(minutes) == pytest.approx(sum(idle_usd(0, 300)), rel=0.01)
+    assert sum(minutes) == pytest.approx(sum(idle_usd(0, 180)), rel=0.01)

@@ -16,14 +16,14 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""The index of the chunk that has the number 0 in the tests."""
+"""The index of the tests' chunk 0."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """A reader of a database's requests that records the windows that were read."""
+    """Records the windows that were read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -7,10 +7,10 @@ from sqlalchemy import Engine
 
 from store.columns import downsampled
 from store.queries import Window
-from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
+from tests.store.conftest import put
 
 START_NS = 1_763_634_000_000_000_000
 COLUMNS = ("replica", "at_unix_ns", "steps_total", "simulated")
@@ -22,8 +22,7 @@ def window(length_s: int) -> Window:
 
 def test_few_rows_are_all_read(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
     rows = [sample_row(number, steps_total=number) for number in reversed(range(100))]
-    with Writer(engine) as writer:
-        writer.submit([], rows).result()
+    put(engine, *rows)
     found = downsampled.engine_samples(engine, window(50), COLUMNS)
     assert found.one_in == 1
     assert found.table["steps_total"].to_pylist() == list(range(50))
@@ -34,8 +33,7 @@ def test_few_rows_are_all_read(engine: Engine, sample_row: Callable[..., EngineS
 def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
     """Each slot keeps neighbouring rows, so the differences of totals stay exact."""
     rows = [sample_row(number, steps_total=number) for number in range(1200)]
-    with Writer(engine) as writer:
-        writer.submit([], rows).result()
+    put(engine, *rows)
     found = downsampled.engine_samples(engine, window(1200), COLUMNS, max_rows=300)
     steps = np.array(found.table["steps_total"].to_pylist())
     every_s = found.every_s
@@ -53,8 +51,7 @@ def test_requests_and_gpus_are_sampled_equally(
 ) -> None:
     requests = [request_row(number, tenant=("a", "b")[number % 2]) for number in range(600)]
     gpus = [gpu_row(number, replica=("a", "b")[number % 2]) for number in range(600)]
-    with Writer(engine) as writer:
-        writer.submit(requests, [], [], gpus).result()
+    put(engine, *requests, *gpus)
     some = downsampled.requests(
         engine,
         window(600),

@@ -17,6 +17,7 @@ from store.errors import NotQuick, StoreUnavailable
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S
@@ -28,7 +29,7 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the fast reader also for few rows, and fail if the slow reader is used."""
+    """Use the fast reader also for few rows, and fail if the slow one is used."""
     monkeypatch.setattr(request_columns_module, "FEW_ROWS", 2)
 
     def slow(*_: object, **__: object) -> pa.Table:
@@ -53,7 +54,7 @@ def test_columns_equal_the_rows(
         request_row(4, queue_s=0.25, output_tokens=7, streamed=True, tenant="", decode_s=1.5),
         request_row(5, tenant="Zürich'; --\\ %s ?", streamed=False, prefill_own_s=0.5),
         request_row(6, tenant="Zürich'; --\\ %s ?", lora="a", decode_stall_s=0.0, engine=2**40),
-        # A row from a better source may be in another part.
+        # a row from a better source may be in another part
         request_row(7, request_id="chatcmpl-0", source=Source.CLIENT, tenant="a"),
     )
     found = same(engine)
@@ -68,7 +69,7 @@ def test_columns_equal_the_rows(
 def test_a_label_is_one_dictionary_in_all_parts(
     engine: Engine, write: Write, request_row: Requests, quick: None
 ) -> None:
-    """With one dictionary, the codes of all rows can be compared."""
+    """So the codes of all rows can be compared."""
     write(*(request_row(number, tenant="ab"[number % 2]) for number in range(9)))
     tenants = request_columns(engine, EVER, ["tenant"])["tenant"]
     words = {tuple(chunk.dictionary.to_pylist()) for chunk in tenants.chunks}
@@ -89,15 +90,13 @@ def test_without_the_fast_reader_the_result_is_the_same(
     assert slow_because(sqlite) is None
     monkeypatch.setattr(adbc_client, "find_spec", lambda _name: None)
     monkeypatch.setattr(request_columns_module, "FEW_ROWS", 2)
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(sqlite, *(request_row(number) for number in range(3)))
     assert same(sqlite).num_rows == 3
     assert slow_because(sqlite) == "adbc-driver-sqlite is not installed"
 
 
 def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, quick: None) -> None:
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    put(sqlite, *(request_row(number) for number in range(3)))
     for _ in range(2):
         assert request_columns(sqlite, EVER).num_rows == 3
         process = sqlite.get_execution_options()["tailspan_column_reader"]._process
@@ -108,10 +107,8 @@ def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, qui
 def test_one_process_answers_several_queries_at_the_same_time(
     sqlite: Engine, request_row: Requests, quick: None
 ) -> None:
-    """A query that takes seconds does not delay the others. If the process ends, each query is
-    asked again."""
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    """A slow query does not delay the others. If the process ends, each query is asked again."""
+    put(sqlite, *(request_row(number) for number in range(3)))
     reader: ColumnReader = sqlite.get_execution_options()["tailspan_column_reader"]
     schema = pa.schema([("n", pa.int64())])
     counting = "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1"
@@ -130,7 +127,7 @@ def test_one_process_answers_several_queries_at_the_same_time(
 
 
 def test_readers_and_writer_share_locks(tmp_path: Path, request_row: Requests, quick: None) -> None:
-    """The reader and the writer are processes with separate SQLite libraries."""
+    """Two processes with separate SQLite libraries."""
     engine = open_database(f"sqlite:///{tmp_path}/a #1 100%.db")
     with Writer(engine) as writer:
         writer.submit([request_row(number) for number in range(50)], []).result(10)

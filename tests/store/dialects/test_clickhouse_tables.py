@@ -9,14 +9,14 @@ from store.schema import REQUESTS, SAMPLES
 
 
 def test_a_table_is_sorted_by_the_instant_of_its_questions_then_by_its_key() -> None:
-    """A query of 15 min must not read a month, and repeated rows must be neighbours."""
+    """A query of 15 min must not read a month; repeated rows must be neighbours."""
     assert order(REQUESTS) == ["received_unix_ns", "trace_id", "span_id"]
     assert order(SAMPLES) == ["at_unix_ns", "replica", "engine", "process"]
     assert order(COUNTS) == ["definition", "until_unix_s"]
 
 
 def test_the_first_request_and_the_last_count_win() -> None:
-    """The row with the largest `row_version` is kept; the version of requests falls with time."""
+    """The row with the largest `row_version` is kept."""
     assert "row_version UInt64 MATERIALIZED bitNot(" in statements(REQUESTS, None)[0]
     assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 

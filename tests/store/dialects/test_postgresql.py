@@ -23,7 +23,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
-    """Yield a server that the test may stop, and start it again afterwards."""
+    """A server that the test may stop; started again afterwards."""
     yield postgresql
     postgresql.stop("immediate")
     postgresql.start()
@@ -150,5 +150,5 @@ def test_better_rows_are_looked_up_in_a_hash_table(engine: Engine, request_row: 
 
 
 def slow_lists(plan: str) -> list[str]:
-    """Return the lists in a query plan that are searched from the start for each row."""
+    """The lists in a query plan that are searched from the start for each row."""
     return re.findall(r"NOT \(SubPlan \d+\)", plan)

@@ -26,7 +26,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def undivided(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """Return a database of an older version, without partitions."""
+    """A database of an older version, without partitions."""
     url = new_url()
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -43,7 +43,7 @@ def store(engine: Engine, *rows: RequestTimeline) -> None:
 
 
 def at(day: int, number: int = 0) -> int:
-    """Return an instant in the second half of a day."""
+    """An instant in the second half of a day."""
     return day * DAY_NS + DAY_NS // 2 + number
 
 
@@ -99,7 +99,7 @@ def test_several_collectors_may_add_the_same_day_at_once(
 def test_old_days_are_dropped_and_the_oldest_day_stays_whole(
     engine: Engine, request_row: Requests
 ) -> None:
-    """A day is dropped when its last row is too old. Single rows are never deleted."""
+    """A day is dropped when its last row is too old."""
     store(engine, *(request_row(i, received_unix_ns=at(TODAY - i)) for i in range(12)))
     paused: list[None] = []
     deleted = delete_older(
@@ -124,7 +124,7 @@ def test_rows_before_all_days_are_deleted_singly_and_then_at_once(
 
 
 def test_a_dropped_day_is_added_again(engine: Engine, request_row: Requests) -> None:
-    """A row may arrive just before its day is dropped. Its sender then tries again."""
+    """A row may arrive just before its day is dropped."""
     with Writer(engine) as writer:
         writer.submit([request_row(1, received_unix_ns=at(TODAY - 9))], []).result(30)
         delete_older(engine, 7 * DAY_NS, at(TODAY), pause=lambda: None)
@@ -175,7 +175,7 @@ def test_a_table_of_an_older_version_is_divided_while_rows_arrive(
 def test_an_interrupted_division_never_refuses_rows(
     undivided: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the collector is killed, the constraint remains until rows of later days are stored."""
+    """After a crash, the constraint remains until rows of later days are stored."""
     monkeypatch.setattr("store.dialects.postgresql_days._become_partition", lambda *_: None)
     store(undivided, request_row(1, received_unix_ns=at(TODAY)))
     delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
@@ -190,7 +190,7 @@ def test_an_interrupted_division_never_refuses_rows(
 def test_a_table_that_a_view_reads_is_left_undivided(
     undivided: Engine, request_row: Requests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the table were divided, the view would continue to read the old table."""
+    """Otherwise the view would continue to read the old table."""
     store(undivided, request_row(1, received_unix_ns=at(TODAY - 9)))
     with undivided.begin() as connection:
         connection.exec_driver_sql("CREATE VIEW mine AS SELECT request_id FROM requests")

@@ -13,8 +13,7 @@ ROLES: dict[tuple[str, int | None], EngineRole | None] = {
 
 
 def row(number: int, **values: Any) -> Row:
-    """Return a row of 100 ms: 5 ms frontend, 10 ms queue, 50 ms prefill, 30 ms decode, 5 ms
-    delivery."""
+    """100 ms: 5 ms frontend, 10 ms queue, 50 ms prefill, 30 ms decode, 5 ms delivery."""
     known = {
         "received_unix_ns": START_NS,
         "trace_id": "ab" * 16,
@@ -44,13 +43,13 @@ def row(number: int, **values: Any) -> Row:
 
 
 def prefill(number: int = 1, **values: Any) -> Row:
-    """Return a prefill engine's row of 100 ms, without decode."""
+    """100 ms, without decode."""
     about = {"replica": "p", "decode_s": 0.0, "delivery_s": 0.035, "outcome": "length"}
     return row(number, **{**about, **values})
 
 
 def decode(number: int = 2, at_s: float = 0.120, **values: Any) -> Row:
-    """Return a decode engine's row of 400 ms, which begins 20 ms after the prefill row's end."""
+    """400 ms, beginning 20 ms after the prefill row's end."""
     about = {
         "replica": "d",
         "received_unix_ns": START_NS + round(at_s * S),

@@ -62,22 +62,17 @@ def test_two_rows_of_a_trace_are_one_request_of_a_user() -> None:
     assert (found.complete, found.outcome, found.cost_usd) == (True, "length", 0.003)
 
 
-@pytest.mark.parametrize(
-    ("ttft_s", "first_content_s", "expected_s"),
-    [
+def test_the_first_content_counts_from_the_routers_start() -> None:
+    for ttft_s, first_content_s, expected_s in (
         (0.035, 0.235, 0.360),  # 200 ms of reasoning after the router's first byte at 160 ms
         (0.035, 0.035, 0.160),
         (0.035, 9.0, 0.525),  # a wrong row: content cannot come after the end
         (0.035, None, None),
         (None, 0.235, None),
-    ],
-)
-def test_the_first_content_counts_from_the_routers_start(
-    ttft_s: float | None, first_content_s: float | None, expected_s: float | None
-) -> None:
-    late = decode(ttft_s=ttft_s, first_content_s=first_content_s)
-    found = only(joined_requests([prefill(), late], ROLES, lambda chain: [router()]))
-    assert found.first_content_s == (None if expected_s is None else pytest.approx(expected_s))
+    ):
+        late = decode(ttft_s=ttft_s, first_content_s=first_content_s)
+        found = only(joined_requests([prefill(), late], ROLES, lambda chain: [router()]))
+        assert found.first_content_s == pytest.approx(expected_s)
 
 
 def test_the_time_at_the_router_is_divided_without_a_rest() -> None:
@@ -91,7 +86,7 @@ def test_the_time_at_the_router_is_divided_without_a_rest() -> None:
 
 
 def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
-    """A busy server may record the last write after the client has read it."""
+    """A server may record the last write after the client has read it."""
     found = only(joined_requests([prefill(), decode()], ROLES, lambda chain: [router(e2e_s=0.512)]))
     assert [hop.clock_shift_s for hop in found.hops] == [0.0, 0.0]
     assert found.phases["delivery_s"] == pytest.approx(0.005)
@@ -99,7 +94,7 @@ def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
 
 
 def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
-    """With NIXL, a request is held in the queue until its KV cache has arrived."""
+    """With NIXL, a request stays in the queue until its KV cache arrives."""
     found = only(joined_requests([prefill(), decode(queue_s=0.1, queue_held_s=0.09)], ROLES))
     assert found.phases["decode_queue_s"] == pytest.approx(0.010)
     assert found.phases["kv_transfer_s"] == pytest.approx(0.150)
@@ -168,7 +163,7 @@ def test_without_a_trace_context_the_request_id_joins(form: str) -> None:
 
 
 def test_the_trace_joins_if_the_proxy_passes_no_request_id() -> None:
-    """An agent has several calls in one trace. Each decode joins the prefill before it."""
+    """An agent has several calls in one trace."""
     rows = []
     for number in range(3):
         at_ns = START_NS + number * S
@@ -256,8 +251,8 @@ def test_a_proxy_may_drop_the_tenant() -> None:
     assert found.label("tenant") == "acme"
 
 
-def test_ten_thousand_rows_of_one_trace_are_each_in_one_request() -> None:
-    rows = [prefill(n, received_unix_ns=START_NS + n) for n in range(10_000)] + [decode(10_001)]
+def test_thousands_of_rows_of_one_trace_are_each_in_one_request() -> None:
+    rows = [prefill(n, received_unix_ns=START_NS + n) for n in range(5_000)] + [decode(10_001)]
     found = joined_requests(rows, ROLES)
     assert sorted(hop.row["span_id"] for each in found for hop in each.hops) == sorted(
         row["span_id"] for row in rows
@@ -321,19 +316,9 @@ def test_phases_sum_for_any_rows(hops: list[Any], report: tuple[int, float] | No
         assert each.ttft_s is None or 0 <= each.ttft_s <= each.e2e_s
 
 
-@pytest.mark.parametrize(
-    ("given_id", "base"),
-    [
-        ("cmpl-x-0", "x"),
-        ("cmpl-x-1", "x-1"),
-        ("chatcmpl-x", "x"),
-        ("chatcmpl-x-0", "x-0"),
-        ("x", "x"),
-        (None, None),
-    ],
-)
-def test_an_id_loses_what_vllm_adds(given_id: str | None, base: str | None) -> None:
-    assert base_id(given_id) == base
+def test_an_id_loses_what_vllm_adds() -> None:
+    given = ("cmpl-x-0", "cmpl-x-1", "chatcmpl-x", "chatcmpl-x-0", "x", None)
+    assert [base_id(each) for each in given] == ["x", "x-1", "x", "x-0", "x", None]
 
 
 def test_roles_come_from_the_arguments() -> None:

@@ -13,10 +13,10 @@ from store.joined.read import read_joined
 from store.joined.roles import ARGUMENT
 from store.joined.user_requests import COLUMNS, user_requests
 from store.queries import Window, request_table
-from store.writer import Writer
 from telemetry import starts
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
+from tests.store.conftest import put
 from tests.store.joined.rows import START_NS, S, decode, prefill
 
 WINDOW = Window(START_NS, START_NS + 600 * S)
@@ -25,7 +25,7 @@ BOTH = {"p": "kv_both", "d": "kv_both"}
 
 
 def pair(number: int, **changes: Any) -> list[RequestTimeline]:
-    """Return the rows of one request: 155 ms to the first byte, 520 ms in total."""
+    """The rows of one request: 155 ms to the first byte, 520 ms in total."""
     common: dict[str, Any] = {
         "trace_id": f"{number + 1:032x}",
         "request_id": f"cmpl-{number}-0",
@@ -40,7 +40,7 @@ def pair(number: int, **changes: Any) -> list[RequestTimeline]:
     return [RequestTimeline(**first), RequestTimeline(**second)]
 
 
-def put(engine: Engine, rows: Sequence[RequestTimeline], roles: dict[str, str]) -> None:
+def store_rows(engine: Engine, rows: Sequence[RequestTimeline], roles: dict[str, str]) -> None:
     begun = [
         EngineStart(
             replica=replica,
@@ -52,8 +52,7 @@ def put(engine: Engine, rows: Sequence[RequestTimeline], roles: dict[str, str]) 
         )
         for replica, role in roles.items()
     ]
-    with Writer(engine) as writer:
-        writer.submit(list(rows), [], starts=begun).result(20)
+    put(engine, *rows, *begun)
 
 
 def users(engine: Engine, window: Window = WINDOW) -> list[dict[str, Any]]:
@@ -67,7 +66,7 @@ def users(engine: Engine, window: Window = WINDOW) -> list[dict[str, Any]]:
 def test_each_pair_is_one_request_with_the_users_times(
     engine: Engine, roles: dict[str, str]
 ) -> None:
-    put(engine, [row for number in range(5) for row in pair(number)], roles)
+    store_rows(engine, [row for number in range(5) for row in pair(number)], roles)
     found = users(engine)
     assert len(found) == 5
     for number, each in enumerate(found):
@@ -86,7 +85,7 @@ def test_rows_without_a_partner_keep_their_own_times(engine: Engine) -> None:
     direct = pair(2)[1]
     forged = [pair(3, tenant="acme")[0], pair(3, tenant="globex")[1]]
     asked_directly = replace(pair(4)[0], output_tokens=20)
-    put(engine, [first, second, failed, direct, *forged, asked_directly], STATED)
+    store_rows(engine, [first, second, failed, direct, *forged, asked_directly], STATED)
     found = {(each["trace_id"], each["span_id"]): each for each in users(engine)}
     kept = [second, failed, direct, forged[1], asked_directly]
     assert {(each.trace_id, each.span_id) for each in kept} == found.keys()
@@ -111,14 +110,14 @@ def test_failed_attempts_belong_to_the_request_that_was_answered(engine: Engine)
         decode_s=0.05,
         outcome=Outcome.ERROR,
     )
-    put(engine, [failed_prefill, first, failed_decode, second], STATED)
+    store_rows(engine, [failed_prefill, first, failed_decode, second], STATED)
     (found,) = users(engine)
     assert found["span_id"] == second.span_id
     assert found["e2e_s"] == pytest.approx(0.720)
 
 
 def test_a_prefill_before_the_range_belongs_to_its_decode_in_the_range(engine: Engine) -> None:
-    put(engine, pair(0), STATED)
+    store_rows(engine, pair(0), STATED)
     before = Window(START_NS, START_NS + 100_000_000)
     after = Window(before.to_unix_ns, WINDOW.to_unix_ns)
     assert users(engine, before) == []
@@ -128,7 +127,7 @@ def test_a_prefill_before_the_range_belongs_to_its_decode_in_the_range(engine: E
 
 def test_without_a_trace_context_the_request_id_joins(engine: Engine) -> None:
     first, second = pair(0)
-    put(engine, [first, replace(second, trace_id="e" * 32)], STATED)
+    store_rows(engine, [first, replace(second, trace_id="e" * 32)], STATED)
     (found,) = users(engine)
     assert found["ttft_s"] == pytest.approx(0.155)
 
@@ -142,12 +141,12 @@ def test_a_server_of_one_token_answers_that_only_offloads_is_no_prefill_server(
     rows = [pair(number)[0] for number in range(3)]
     if loaded:
         rows += [pair(0)[1], replace(pair(3)[1], replica="p")]
-    put(engine, rows, BOTH)
+    store_rows(engine, rows, BOTH)
     assert EngineRole.PREFILL not in known_roles(engine, WINDOW.to_unix_ns).values()
     assert len(users(engine)) == len(rows)
 
 
 def test_without_a_connector_nothing_changes(engine: Engine) -> None:
-    put(engine, pair(0), {})
+    store_rows(engine, pair(0), {})
     assert known_roles(engine, WINDOW.to_unix_ns) == {}
     assert len(users(engine)) == 2

@@ -36,10 +36,8 @@ def upgrade():
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function that makes a newer Tailspan, with a revision that only adds.
-
-    `monkeypatch.undo` restores the older Tailspan.
-    """
+    """Makes a newer Tailspan, with a revision that only adds. `monkeypatch.undo` restores the older
+    one."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrations.FOLDER, folder)
     (folder / "versions" / "9999_more.py").write_text(ADDS.format(head=migrations.head()))
@@ -48,7 +46,7 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Engine]]:
-    """Return an `open_database` whose databases are closed after the test."""
+    """`open_database`, closing the databases after the test."""
     engines: list[Engine] = []
 
     def make(*words: Any, **options: Any) -> Engine:

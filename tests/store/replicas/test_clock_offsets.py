@@ -1,5 +1,4 @@
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from sqlalchemy import Engine
 from store.queries import Window
 from store.replicas.clock_offsets import _bounds_s, offsets
 from store.requests.client_reports import ClientReport, Reports
-from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 SECOND_NS = 10**9
@@ -20,32 +18,20 @@ Requests = Callable[..., RequestTimeline]
 
 
 @pytest.fixture
-def store_both(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
-    """Return a function that stores a request's client row and server row.
+def store_both(write: Callable[..., None], request_row: Requests) -> Callable[..., None]:
+    """Stores a request's client row and server row. At the client it takes 2 s; it reaches the
+    server after 0.3 s, and takes 1.5 s there."""
 
-    At the client, the request takes 2 s. It reaches the server after 0.3 s, and takes 1.5 s there.
-    """
-    with ExitStack() as stack:
-        writer = stack.enter_context(Writer(engine))
+    def store(number: int, ahead_s: float, **about: Any) -> None:
+        start_ns = START_NS + number * SECOND_NS
+        client = {"source": Source.CLIENT, "basis": Basis.CLIENT, "span_id": "c" * 16}
+        server_ns = start_ns + int((0.3 + ahead_s) * 1e9)
+        write(
+            request_row(number, received_unix_ns=start_ns, e2e_s=2.0, **client),
+            request_row(number, received_unix_ns=server_ns, **{"replica": "a", **about}),
+        )
 
-        def store(number: int, ahead_s: float, **about: Any) -> None:
-            start_ns = START_NS + number * SECOND_NS
-            client = request_row(
-                number,
-                span_id="c" * 16,
-                source=Source.CLIENT,
-                basis=Basis.CLIENT,
-                received_unix_ns=start_ns,
-                e2e_s=2.0,
-            )
-            server = request_row(
-                number,
-                received_unix_ns=start_ns + int((0.3 + ahead_s) * 1e9),
-                **{"replica": "a", **about},
-            )
-            writer.submit([client, server], []).result(30)
-
-        yield store
+    return store
 
 
 @pytest.mark.parametrize("ahead_s", [-600.0, -2.0, 0.0, 3.0])

@@ -17,7 +17,6 @@ from store.replicas.engine_starts import (
     starts_of,
 )
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart
 
@@ -36,24 +35,15 @@ def a_start(number: int = 0, **about: Any) -> EngineStart:
     return EngineStart(**{**plain, **about})
 
 
-@pytest.fixture
-def keep(engine: Engine) -> Callable[..., None]:
-    def commit(*starts: EngineStart) -> None:
-        with Writer(engine) as writer:
-            writer.submit([], [], starts).result(10)
-
-    return commit
-
-
-def test_a_repeated_start_is_kept_once(engine: Engine, keep: Callable[..., None]) -> None:
-    keep(a_start(), a_start())
-    keep(a_start())
+def test_a_repeated_start_is_kept_once(engine: Engine, write: Callable[..., None]) -> None:
+    write(a_start(), a_start())
+    write(a_start())
     assert in_force(engine) == [a_start()]
 
 
-def test_the_latest_start_is_in_force(engine: Engine, keep: Callable[..., None]) -> None:
+def test_the_latest_start_is_in_force(engine: Engine, write: Callable[..., None]) -> None:
     later = a_start(60, process=8, config="decade00")
-    keep(a_start(), later, a_start(5, engine=1), a_start(9, replica="b"))
+    write(a_start(), later, a_start(5, engine=1), a_start(9, replica="b"))
     assert [(s.replica, s.engine, s.config) for s in in_force(engine)] == [
         ("a", 0, "decade00"),
         ("a", 1, "c0ffee00"),
@@ -62,36 +52,34 @@ def test_the_latest_start_is_in_force(engine: Engine, keep: Callable[..., None])
     assert in_force(engine, START_NS + 4 * 10**9) == [a_start()]
 
 
-def test_fingerprints_are_found_by_prefix(engine: Engine, keep: Callable[..., None]) -> None:
-    keep(a_start(), a_start(60), a_start(5, config="c0de0000"))
+def test_fingerprints_are_found_by_prefix(engine: Engine, write: Callable[..., None]) -> None:
+    write(a_start(), a_start(60), a_start(5, config="c0de0000"))
     assert [start.config for start in starts_of(engine, "c0")] == ["c0de0000", "c0ffee00"]
     assert starts_of(engine, "c0ff") == [a_start(60)]
     assert starts_of(engine, "%") == starts_of(engine, "c_") == []
 
 
-def test_simulated_starts_are_deleted(engine: Engine, keep: Callable[..., None]) -> None:
-    keep(a_start(), a_start(replica="sim-0", simulated=True))
-    assert delete_simulation(engine) == 1
-    assert in_force(engine) == [a_start()]
-
-
-def test_simulated_gpus_are_forgotten_with_the_rest(
-    engine: Engine, write: Callable[..., None], gpu_row: Callable[..., GpuSample]
+def test_simulated_starts_and_gpus_are_deleted(
+    engine: Engine,
+    write: Callable[..., None],
+    gpu_row: Callable[..., GpuSample],
 ) -> None:
+    write(a_start(), a_start(replica="sim-0", simulated=True))
     write(gpu_row(1), gpu_row(2, simulated=True))
-    assert delete_simulation(engine) == 1
+    assert delete_simulation(engine) == 2
+    assert in_force(engine) == [a_start()]
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
-def test_an_unstorable_start_is_refused(keep: Callable[..., None]) -> None:
+def test_an_unstorable_start_is_refused(write: Callable[..., None]) -> None:
     with pytest.raises(RowRefused, match="config"):
-        keep(a_start(config="\ud800"))
+        write(a_start(config="\ud800"))
 
 
 def test_the_starts_of_some_replicas_are_selected(
-    engine: Engine, keep: Callable[..., None]
+    engine: Engine, write: Callable[..., None]
 ) -> None:
-    keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(20)))
+    write(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(20)))
     assert in_force(engine, replicas={"a", "b"}) == [a_start()]
     assert in_force(engine, replicas=()) == []
 
@@ -132,11 +120,10 @@ def test_the_number_of_starts_is_bounded_for_any_names() -> None:
 
 def test_starts_of_invented_engines_are_deleted(
     engine: Engine,
-    keep: Callable[..., None],
     write: Callable[..., None],
     sample_row: Callable[..., Any],
 ) -> None:
-    keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(450)))
+    write(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(450)))
     write(sample_row(1))
     now_ns = START_NS + 2 * HOUR_NS
     assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 450

@@ -1,7 +1,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine
 
 from store.replicas.hung_replicas import RECENT_NS, HungReplica, progress
@@ -28,20 +27,17 @@ def test_a_hung_replica_is_found(engine: Engine, write: Write, sample_row: Sampl
         *(sample_row(**unfinished(number, number - 4.0)) for number in (90, 95, 99)),
         sample_row(replica="steps", **unfinished(99, 0.2)),
         sample_row(replica="steps", **unfinished(80, 95.0)),
+        sample_row(replica="at the limit", **unfinished(99, HUNG_S)),
+        sample_row(replica="beyond the limit", **unfinished(99, HUNG_S + 0.5)),
         sample_row(replica="idle", **unfinished(99, None, 0)),
         sample_row(replica="does not report", number=99),
     )
     found = progress(engine, NOW_NS)
-    assert found.replicas == 3
-    assert found.hung == (HungReplica("a", 12, 100.0, 95.0),)
-
-
-@pytest.mark.parametrize(("age_s", "hangs"), [(HUNG_S, False), (HUNG_S + 0.1, True)])
-def test_the_limit_itself_is_no_hang(
-    engine: Engine, write: Write, sample_row: Samples, age_s: float, hangs: bool
-) -> None:
-    write(sample_row(**unfinished(99, age_s)))
-    assert bool(progress(engine, NOW_NS).hung) is hangs
+    assert found.replicas == 5
+    assert found.hung == (
+        HungReplica("a", 12, 100.0, 95.0),
+        HungReplica("beyond the limit", 12, HUNG_S + 5.5, HUNG_S + 0.5),
+    )
 
 
 def test_a_silent_process_does_not_hang(engine: Engine, write: Write, sample_row: Samples) -> None:

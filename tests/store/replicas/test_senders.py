@@ -16,7 +16,7 @@ WINDOW = Window(START_S * NS, (START_S + 600) * NS)
 
 @pytest.fixture
 def send(write: Write, sample_row: Samples) -> Callable[..., None]:
-    """Return a function that commits the samples of one process, 10 s apart."""
+    """Commits the samples of one process, 10 s apart."""
 
     def make(
         from_s: int, to_s: int, process: int = 1, *, counts: bool = True, **about: int

@@ -6,7 +6,6 @@ from sqlalchemy import Engine
 from store.queries import Window
 from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import MAX_IN_SQL
-from store.writer import Writer
 from telemetry.requests import Basis, RequestTimeline, Source
 
 START_NS = 1_763_634_000 * 10**9
@@ -15,10 +14,12 @@ WINDOW = Window(START_NS, START_NS + 600 * 10**9)
 
 @pytest.mark.parametrize("others", [0, MAX_IN_SQL])
 def test_only_the_reports_of_the_wanted_requests_are_read(
-    engine: Engine, request_row: Callable[..., RequestTimeline], others: int
+    engine: Engine,
+    write: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    others: int,
 ) -> None:
-    """If there are few ids, the database selects their rows. If there are many ids, this process
-    selects the rows."""
+    """The database selects few ids, this process selects many."""
     rows = [
         request_row(
             number,
@@ -31,8 +32,7 @@ def test_only_the_reports_of_the_wanted_requests_are_read(
         )
         for number, name in enumerate(("chatcmpl-a", "cmpl-b", None, "chatcmpl-c", None), 1)
     ]
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result(20)
+    write(*rows)
     asked = [
         ("f" * 32, "chatcmpl-a"),
         ("f" * 32, "cmpl-b-0"),

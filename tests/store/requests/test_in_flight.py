@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 10**9
 START_S = 1_790_000_010
@@ -21,7 +22,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
-    """Return a report about a request that was received at the start, `seen_s` seconds later."""
+    """A request that was received at the start, reported `seen_s` later."""
     plain: dict[str, Any] = {
         "span_id": f"{number:016x}",
         "trace_id": f"{number:032x}",
@@ -37,26 +38,21 @@ def row_of(request_row: Row, number: int = 1, e2e_s: float = 40.0) -> RequestTim
     return replace(plain, span_id=f"{number:016x}", trace_id=f"{number:032x}")
 
 
-def keep(engine: Engine, *reports: InFlightRequest, rows: Sequence[RequestTimeline] = ()) -> None:
-    with Writer(engine) as writer:
-        writer.submit(rows, [], in_flight=reports).result(30)
-
-
 def seen(engine: Engine) -> list[int]:
-    """Return when each request in flight was last reported, in seconds after the start."""
+    """When each request in flight was last reported, in seconds after the start."""
     tables = in_flight_tables(engine, ["seen_unix_ns"], 0, 2**62)
     found = [each for table in tables for each in table["seen_unix_ns"].to_pylist()]
     return sorted((each - START_S * S) // S for each in found)
 
 
 def marked(engine: Engine) -> set[int]:
-    """Return the marked steps, in seconds after the start."""
+    """The marked steps, in seconds after the start."""
     return {each.until_unix_s - START_S for each in read_marks(engine, 100)}
 
 
 def test_a_newer_report_replaces_an_older_one_and_marks_both_steps(engine: Engine) -> None:
     for seen_s in (20, 40, 30):
-        keep(engine, report(seen_s=seen_s))
+        put(engine, report(seen_s=seen_s))
     assert seen(engine) == [40]
     assert marked(engine) == {30, 45}
     assert oldest_seen_unix_ns(engine) == (START_S + 40) * S
@@ -66,23 +62,23 @@ def test_a_newer_report_replaces_an_older_one_and_marks_both_steps(engine: Engin
 def test_a_row_ends_it_in_any_order(engine: Engine, request_row: Row, order: str) -> None:
     row, other = row_of(request_row), report(2)
     if order == "together":
-        keep(engine, report(), other, rows=[row])
+        put(engine, row, report(), other)
     elif order == "report first":
-        keep(engine, report(), other)
+        put(engine, report(), other)
         before = len(read_marks(engine, 100))
-        keep(engine, rows=[row])
-        # One mark is from the row, the other from the report that the row replaces.
+        put(engine, row)
+        # of the row, and of the report that it replaces
         assert len(read_marks(engine, 100)) == before + 2
     else:
-        keep(engine, rows=[row])
-        keep(engine, report(), other)
+        put(engine, row)
+        put(engine, report(), other)
     assert seen(engine) == [20]
     assert marked(engine) == {30, 45}
 
 
 def test_a_row_ends_a_report_of_another_instant(engine: Engine, request_row: Row) -> None:
-    keep(engine, report(received_unix_ns=START_S * S - 7, seen_unix_ns=(START_S + 20) * S - 7))
-    keep(engine, rows=[row_of(request_row)])
+    put(engine, report(received_unix_ns=START_S * S - 7, seen_unix_ns=(START_S + 20) * S - 7))
+    put(engine, row_of(request_row))
     assert seen(engine) == []
 
 
@@ -90,8 +86,8 @@ def test_many_reports_and_rows_in_one_transaction(
     engine: Engine, request_row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("store.requests.in_flight.ROWS", 30)
-    keep(engine, *(report(number) for number in range(1, 1301)))
-    keep(engine, rows=[row_of(request_row, number) for number in range(1, 1201)])
+    put(engine, *(report(number) for number in range(1, 1301)))
+    put(engine, *(row_of(request_row, number) for number in range(1, 1201)))
     assert len(seen(engine)) == 100
 
 
@@ -104,12 +100,12 @@ def test_an_unstorable_report_is_refused_without_the_others(engine: Engine) -> N
 
 
 def test_simulated_reports_are_deleted_with_the_simulation(engine: Engine) -> None:
-    keep(engine, report(), report(2, seen_s=30, source=Source.SIMULATOR))
+    put(engine, report(), report(2, seen_s=30, source=Source.SIMULATOR))
     assert delete_simulation(engine) == 1
     assert seen(engine) == [20]
 
 
 def test_reports_of_a_server_that_ended_are_kept_as_long_as_rows(sqlite: Engine) -> None:
-    keep(sqlite, report(), report(2, seen_s=600))
+    put(sqlite, report(), report(2, seen_s=600))
     delete_older(sqlite, 100 * S, (START_S + 650) * S, pause=lambda: None)
     assert seen(sqlite) == [600]

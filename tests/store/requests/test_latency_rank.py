@@ -5,7 +5,6 @@ from sqlalchemy import Engine
 
 from store.queries import Window
 from store.requests.latency_rank import LatencyRank, latency_ranks
-from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
 START_NS = 1_763_634_000_000_000_000
@@ -13,7 +12,9 @@ ALL = Window(START_NS, START_NS + 100 * 10**9)
 Row = Callable[..., RequestTimeline]
 
 
-def test_a_value_is_ranked_among_known_values(engine: Engine, request_row: Row) -> None:
+def test_a_value_is_ranked_among_known_values(
+    engine: Engine, write: Callable[..., None], request_row: Row
+) -> None:
     """Only streamed responses have a rank by TTFT. Equal values are neither lower nor higher."""
     rows = [
         request_row(
@@ -31,8 +32,7 @@ def test_a_value_is_ranked_among_known_values(engine: Engine, request_row: Row) 
         request_row(12, model="m", ttft_s=None, e2e_s=0.5, streamed=True, outcome=Outcome.ABORT),
         request_row(13, model="n", ttft_s=0.01, e2e_s=0.1, streamed=True, outcome=Outcome.STOP),
     ]
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result()
+    write(*rows)
     found = latency_ranks(engine, ALL, {"model": "m"}, {"ttft_s": 0.1 * 8, "e2e_s": 8.0})
     assert found == {"ttft_s": LatencyRank(10, 7, 2), "e2e_s": LatencyRank(11, 7, 3)}
     assert latency_ranks(engine, ALL, {"model": "m"}, {}) == {}

@@ -4,14 +4,15 @@ from sqlalchemy import Engine
 
 from store.requests.lookup import find_requests
 from store.requests.neighbours import AROUND_NS, neighbours, place_of
-from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
 START_NS = 1_763_634_000_000_000_000
 Row = Callable[..., RequestTimeline]
 
 
-def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: Row) -> None:
+def test_neighbours_share_replica_engine_and_time(
+    engine: Engine, write: Callable[..., None], request_row: Row
+) -> None:
     here = {"replica": "r1", "engine": 0, "e2e_s": 2.0}
     rows = [
         request_row(10, **here),
@@ -23,8 +24,7 @@ def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: R
         request_row(15, **{**here, "replica": "r2", "received_unix_ns": START_NS + 10 * 10**9}),
         request_row(1, **{**here, "e2e_s": 60.0}),
     ]
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result()
+    write(*rows)
     (row,) = find_requests(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
     found = neighbours(engine, row, ["e2e_s", "of_a_later_version"])
     seconds = [(at - START_NS) // 10**9 for at in found["received_unix_ns"].to_pylist()]
@@ -34,10 +34,11 @@ def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: R
     assert AROUND_NS >= 60 * 10**9
 
 
-def test_without_a_replica_it_has_no_neighbours(engine: Engine, request_row: Row) -> None:
+def test_without_a_replica_it_has_no_neighbours(
+    engine: Engine, write: Callable[..., None], request_row: Row
+) -> None:
     rows = [request_row(1), request_row(1, trace_id="f" * 32)]
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result()
+    write(*rows)
     (row,) = find_requests(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
     assert row["replica"] is None
     assert neighbours(engine, row, ["e2e_s"])["trace_id"].to_pylist() == [rows[0].trace_id]

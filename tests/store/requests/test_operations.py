@@ -7,8 +7,8 @@ from store.queries import Window
 from store.requests.operations import MAX_IN_SQL, operations_of
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
+from tests.store.conftest import put
 
 AT_NS = 1_763_634_000_000_000_000
 WINDOW = Window(AT_NS, AT_NS + 10**9)
@@ -20,11 +20,6 @@ ROW = ApplicationOperation(
     length_s=0.25,
     process="c" * 16,
 )
-
-
-def put(engine: Engine, *rows: ApplicationOperation) -> None:
-    with Writer(engine) as writer:
-        writer.submit([], [], operations=rows).result(10)
 
 
 def test_operations_are_stored_once_and_found_by_trace(engine: Engine) -> None:
@@ -43,19 +38,16 @@ def test_a_trace_that_is_too_long_is_read_only_up_to_the_limit(engine: Engine) -
     assert len(operations_of(engine, WINDOW, {ROW.trace_id})[ROW.trace_id]) == MAX_PER_TRACE
 
 
-def test_old_operations_are_deleted(engine: Engine) -> None:
-    if engine.dialect.name.startswith("clickhouse"):
-        pytest.skip("ClickHouse deletes old rows by its own clock")
-    late = replace(ROW, at_unix_ns=AT_NS + 10**9)
-    put(engine, ROW, late)
-    delete_older(engine, 10**9, AT_NS + 3 * 10**9 // 2 + 5 * 10**8)
-    assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [late]}
-
-
-def test_simulated_operations_are_deleted(engine: Engine) -> None:
+def test_simulated_and_old_operations_are_deleted(engine: Engine) -> None:
     put(engine, ROW, replace(ROW, span_id="e" * 16, simulated=True))
     assert delete_simulation(engine) == 1
     assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [ROW]}
+    if engine.dialect.name.startswith("clickhouse"):
+        pytest.skip("ClickHouse deletes old rows by its own clock")
+    late = replace(ROW, at_unix_ns=AT_NS + 10**9)
+    put(engine, late)
+    delete_older(engine, 10**9, AT_NS + 3 * 10**9 // 2 + 5 * 10**8)
+    assert operations_of(engine, WINDOW, {ROW.trace_id}) == {ROW.trace_id: [late]}
 
 
 def test_the_operations_of_many_traces_are_those_of_each(engine: Engine) -> None:

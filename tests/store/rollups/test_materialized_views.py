@@ -1,7 +1,4 @@
-"""Shows why rollups are built from rows: a ClickHouse materialized view counts some requests twice.
-
-The view counts repeated rows again. Rollups count each request once.
-"""
+"""Why rollups are built from rows: a ClickHouse materialized view counts repeated rows again."""
 
 import random
 from collections import Counter
@@ -87,7 +84,7 @@ def test_rollups_are_exact_and_a_materialized_view_is_not(
         patched.setattr("store.writer.mark_minutes", killed)
         with pytest.raises(StoreUnavailable):
             send(rows[400:500])
-    send(drawn.sample(rows[400:], 200))  # the sender repeats its rows, together with newer ones
+    send(drawn.sample(rows[400:], 200))  # rows sent again, together with newer ones
     assert rolled(engine) == expected
     counted = viewed(engine)
     assert sum(counted.values()) == 800  # a third too many
@@ -97,7 +94,7 @@ def test_rollups_are_exact_and_a_materialized_view_is_not(
 def test_a_better_source_takes_a_request_out_of_a_rollup_but_not_out_of_a_view(
     engine: Engine, request_row: Requests
 ) -> None:
-    """It would not help to count only new keys, because both rows have new keys."""
+    """Counting only new keys would not help: both rows have new keys."""
     begin(engine)
     with engine.connect() as connection:
         for statement in VIEW:

@@ -26,9 +26,9 @@ from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.storage import StoredSketches, load_sketches
 from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
 from store.simulation_removal import delete_simulation
-from store.writer import Writer
 from telemetry.quantiles import quantile
 from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+from tests.store.conftest import put
 
 S = 1_000_000_000
 START_S = 1_763_632_800
@@ -41,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Return requests in ten minutes that are spread over some hours; some labels are unknown."""
+    """Requests in ten minutes, spread over some hours, with some unknown labels."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -116,7 +116,7 @@ def same_as_rows(engine: Engine, window: Window = EVER) -> None:
 
 def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Requests) -> None:
     begin(engine)
-    write(*fleet(request_row, 400, hours=1.3))
+    write(*fleet(request_row, 200, hours=1.3))
     same_as_rows(engine)
     assert build_marked(engine, LATER_S).remaining == 0
     assert pending(engine, MINUTE_S, 0, LATER_S) == pending(engine, HOUR_S, 0, LATER_S) == []
@@ -124,7 +124,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     found = asked(engine)
     assert found.plan.requests == []
     assert found.plan.hours
-    # PostgreSQL returns sums of integers as Decimals, with which pages cannot calculate.
+    # PostgreSQL's Decimals would break the pages' calculations
     assert type(found.number()) is int
 
 
@@ -140,7 +140,7 @@ def test_a_busy_minute_is_rolled_up_in_parts(
 
     monkeypatch.setattr(request_rollups, "AT_ONCE", 20)
     monkeypatch.setattr(request_rollups, "buckets_of", noted)
-    write(*fleet(request_row, 600, hours=0.1))
+    write(*fleet(request_row, 300, hours=0.1))
     assert build_marked(engine, LATER_S).remaining == 0
     assert 0 < largest < 60
     same_as_rows(engine)
@@ -156,7 +156,7 @@ def test_the_sketches_of_a_long_range_are_read_in_parts(
         return load_sketches(connection, width_s, start, end, *about)
 
     begin(engine)
-    write(*fleet(request_row, 400, hours=1.3))
+    write(*fleet(request_row, 200, hours=1.3))
     assert build_marked(engine, LATER_S).remaining == 0
     monkeypatch.setattr(queries, "SKETCHES_AT_ONCE", 7)
     monkeypatch.setattr(queries, "load_sketches", noted)
@@ -203,19 +203,17 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
 def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slower writer has read fewer rows of the minute."""
+    """The slower one has read fewer rows of the minute."""
     once = [True]
 
-    with Writer(sqlite) as writer:
-        writer.submit([request_row(1, received_unix_ns=START_S * S)], []).result(10)
+    put(sqlite, request_row(1, received_unix_ns=START_S * S))
     begin(sqlite)
     other = open_database(sqlite.url.render_as_string())
 
     def read_slowly(engine: Engine, *about: Any) -> pa.Table:
         found = request_columns(engine, *about)
         if once and once.pop():
-            with Writer(other) as writer:
-                writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
+            put(other, request_row(2, received_unix_ns=START_S * S))
             build_marked(other, LATER_S)
         return found
 
@@ -288,7 +286,7 @@ def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
 
 
 def test_filters_equal_those_of_rows(engine: Engine, write: Write, request_row: Requests) -> None:
-    write(*fleet(request_row, 300, hours=0.2))
+    write(*fleet(request_row, 150, hours=0.2))
     begin(engine)
     for _ in range(2):
         for equals in ({"tenant": "x"}, {"tenant": None, "model": "a"}, {"streamed": "false"}):
@@ -303,7 +301,7 @@ DURATION = st.one_of(
 
 
 def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Return requests as columns: model, tenant, outcome and two durations."""
+    """Model, tenant, outcome and two durations."""
     plain = {
         name: pa.nulls(len(rows), pa.string() if name in ("lora", "route") else pa.float64())
         for name in COLUMNS
@@ -323,7 +321,7 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.lists(
@@ -331,7 +329,7 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
                 st.sampled_from(["a", "b", None]), st.sampled_from(["x", None]), DURATION, DURATION
             ),
             min_size=1,
-            max_size=20,
+            max_size=10,
         ),
         min_size=1,
         max_size=4,

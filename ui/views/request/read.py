@@ -18,9 +18,16 @@ from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import LatencyAccount, account
 from store.joined.joined_request import JoinedRequest
 from store.joined.read import joined_request_of
-from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
+from store.queries import (
+    Window,
+    gpu_table,
+    newest_request_unix_ns,
+    oldest_request_unix_ns,
+    sample_table,
+    simulated,
+)
 from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
-from store.requests.lookup import find_requests, oldest_request_unix_ns
+from store.requests.lookup import find_requests
 from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
