@@ -1,6 +1,4 @@
-"""Reads the settings from the environment: standard OpenTelemetry variables,
-TAILSPAN_TENANT_HEADER, TAILSPAN_PREFIX_KEY, TAILSPAN_PREFIX_KEY_FILE and TAILSPAN_KUBERNETES.
-"""
+"""Reads the settings from the environment: OpenTelemetry's variables and Tailspan's own."""
 
 import os
 import re
@@ -41,8 +39,9 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """The destination of each signal. The variables are read early, because vLLM's option
-    `--otlp-traces-endpoint` later changes one of them for vLLM's own spans."""
+    """Read early, because vLLM's option `--otlp-traces-endpoint` later changes a variable for
+    vLLM's own spans.
+    """
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
     interval_s: float
@@ -55,7 +54,7 @@ class Settings:
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings. A malformed value is replaced by its default and added to the complaints.
 
-    No exception is raised, because a wrong variable must not prevent a server from starting.
+    Never raises, because a wrong variable must not prevent a server from starting.
     """
     complaints: list[str] = []
 
@@ -84,7 +83,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return the default resource attributes that the environment does not set.
+    """The default resource attributes that the environment does not set.
 
     The default name of a replica is host:port, or host:pid without a port.
     """
@@ -111,17 +110,15 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for the prefix ladders of this server, unless the user has set a key.
 
-    Prefix ladders (keyed digests of a request's prefixes) can be compared only if they were
-    computed with the same key. A random key differs between servers, and between two starts of a
-    server.
+    Only ladders with the same key can be compared. A random key differs between servers, and
+    between two starts.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key for prefix ladders, or None if it is `none`, absent or not valid. Complaints
-    never contain the key."""
+    """None if the key is `none`, absent or not valid. Complaints never contain the key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

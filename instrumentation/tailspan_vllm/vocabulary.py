@@ -1,7 +1,7 @@
-"""Describes the names in `names.py` that are not fields of Tailspan: description, unit, source.
+"""The names in `names.py` that are not fields of Tailspan: description, unit, source.
 
-Fields are described in their declarations (`telemetry/fields.py`). `telemetry/attributes_page.py`
-generates docs/attributes.md from both files.
+`telemetry/attributes_page.py` generates docs/attributes.md from this file and from the fields'
+declarations (`telemetry/fields.py`).
 """
 
 from typing import Final, NamedTuple

@@ -2,17 +2,16 @@
 
     w = γ/N + (α + λ/P)·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-w: the request's weight. p, q, c, d: the request's parts of the amounts that `step_model.py` calls
-P, Q, C and N. In this formula, N is the number of requests in the step. D: the step's duration. λ:
-the time to launch a prefill, which is split in proportion to the prompt tokens.
+w: the request's weight. p, q, c, d: the request's parts of P, Q, C and N of `step_model.py`. N in
+this formula: the number of requests in the step. D: the step's duration. λ: the time to launch a
+prefill, split by prompt tokens.
 
-The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
-step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
-difference of running sums. Work that is computed again after a preemption is reported as wasted.
+The whole duration is split, including stalls, so the shares sum to it. Before the step model is
+fitted, the weights are the numbers of tokens. Work that is computed again after a preemption is
+reported as wasted.
 
-Pure. Without speculative decoding, the result is exact. With speculative decoding, a request's
-context grows by several tokens per step, but this module counts one token per step. The request's
-share is then slightly too low.
+Pure. With speculative decoding, a request's share is slightly too low: its context grows by several
+tokens per step, but this module counts one. Otherwise the result is exact.
 """
 
 from array import array
@@ -44,7 +43,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """Consecutive steps (first, last]. The request received a token in each of these steps."""
+    """Steps (first, last], in each of which the request received a token."""
 
     first: int
     context: int
@@ -60,7 +59,7 @@ class BilledTime(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. `forgotten` is the number of oldest steps that were dropped."""
+    """Running sums over the steps. `forgotten` oldest steps were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -76,11 +75,11 @@ class Billing:
         duration: float,
         coefficients: Sequence[float],
     ) -> None:
-        """Add one step to the sums.
+        """Add one step.
 
         Args:
             step: the step's number; numbers are consecutive.
-            duration: the step's duration in seconds.
+            duration: in seconds.
             coefficients: (γ, α, κ, β, δ, λ) of the step model, or `BY_TOKENS`.
         """
         gamma, alpha, kappa, beta, delta, launch = coefficients
@@ -104,8 +103,9 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the billed engine time of one request up to step `last`. The sums of all the
-        request's steps must still be stored."""
+        """The billed engine time of one request up to step `last`. None of its steps may be
+        dropped.
+        """
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:
@@ -129,7 +129,6 @@ class Billing:
         return BilledTime(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """Return the increase of each sum from the end of step `after` to the end of step
-        `upto`."""
+        """The increase of each sum from the end of step `after` to the end of step `upto`."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

@@ -1,6 +1,6 @@
-"""Builds the record of a request that only the engine core observed.
+"""Builds the record of a request that only the engine core observed: from queue to last token.
 
-The record begins in the queue, and ends with the last token. Runs on the reading thread.
+Runs on the reading thread.
 """
 
 import re
@@ -14,12 +14,10 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""The front end appends this suffix to the response's id to get the engine's id of the request. The
-suffix makes the ids unique in the engine."""
+"""The front end appends this suffix to the response's id, to make the engine's id unique."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""Maps the prefix of a request id to the request's operation. Requests with other prefixes are text
-completions."""
+"""The operation by prefix of the request id; other prefixes are text completions."""
 
 
 class Ended(NamedTuple):
@@ -33,10 +31,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """Return the record of a request, without the measurements of the step ledger (its account).
-
-    `AccountJoin` adds these measurements.
-    """
+    """The record of a request. `AccountJoin` adds the measurements of the step ledger."""
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()
     response_id = _RANDOM_SUFFIX.sub("", ended.request_id)

@@ -1,8 +1,4 @@
-"""The hardware of an engine, the shape of its model, and its loading time.
-
-These values are reported once, in the engine's start event. Tailspan computes bytes, FLOPs and cost
-from these values.
-"""
+"""The hardware of an engine, the shape of its model, and its loading time."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +12,9 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MAX_LOADING_S = 3_600.0
-"""Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If a process is older than this, it created the engine long
-after its own start, so the age of the process is not the loading time."""
+"""Maximum plausible loading time: six times VLLM_ENGINE_READY_TIMEOUT_S (600 s). An older process
+created the engine long after its own start.
+"""
 
 
 class Machine(NamedTuple):
@@ -35,12 +31,10 @@ UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """Return the hardware, model shape and loading time, as far as this vLLM provides them.
-
-    Raises no exception; a value that cannot be read is left out.
+    """What this vLLM provides. Never raises.
 
     Args:
-        started_unix_ns: time at which the engine was ready; None for the current time.
+        started_unix_ns: when the engine was ready; None for now.
     """
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
     device = _attempt("device", _device)

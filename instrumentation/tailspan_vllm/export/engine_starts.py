@@ -1,8 +1,6 @@
-"""Sends the event of each engine start until the collector accepts or refuses it, and again after
-an outage.
+"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-An event that is sent again has the same content and timestamp, so the receiver can discard the
-duplicate.
+An event that is sent again is identical, so the receiver can discard the duplicate.
 """
 
 import time
@@ -23,8 +21,7 @@ class EngineStarts:
     """The starts of the engines that this process reports. Use it only on one thread.
 
     Args:
-        clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
-            change.
+        clock_unix_ns: returns the timestamp of a configuration change.
     """
 
     def __init__(
@@ -40,13 +37,11 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent, because the collector may have lost them, or may be a new
-        collector."""
+        """Send all starts again: the collector may have lost them, or may be a new collector."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector has not accepted. Do nothing during a retry
-        pause.
+        """Send the starts that the collector has not accepted, unless a retry pause runs.
 
         Args:
             now: monotonic seconds.
@@ -56,7 +51,7 @@ class EngineStarts:
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # Each message contains one event, so that a refusal affects only this event.
+            # One event per message, so that a refusal affects only this event.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

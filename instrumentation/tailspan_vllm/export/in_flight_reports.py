@@ -1,9 +1,8 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
-Each report is a log record (`tailspan.request.in_flight`) with the ids that the request's span will
-have. Each report contains the request's age at the previous report. The span contains the request's
-age at the last report. The next message is built only after the collector has accepted or refused
-the current message.
+A report is a log record (`tailspan.request.in_flight`) with the ids that the request's span will
+have. It contains the request's age at the previous report; the span contains the age at the last
+report. The next message is built only after the collector has accepted or refused the current one.
 """
 
 import time
@@ -21,16 +20,15 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Minimum age of a reported request. Most requests below this age end before the next message is
-sent."""
+"""Minimum age of a reported request. Most younger requests end before the next message."""
 
 REPORT_S: Final = 10.0
-"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
-report."""
+"""Objectives are evaluated every 15 s, so each evaluation uses a new report."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at the
-same time on the largest GPUs (`max_num_seqs`)."""
+"""Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at a
+time on the largest GPUs (`max_num_seqs`).
+"""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
@@ -57,11 +55,7 @@ class InFlightReports:
         """The requests in the pending message, with the time of their previous report."""
 
     def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
-        """Send a report if one is due.
-
-        Args:
-            build: builds the record of a request.
-        """
+        """Send a report if one is due."""
         now = self._clock()
         if self._pending is None and now >= self._due:
             self._due = now + REPORT_S
@@ -90,8 +84,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Set `reported_at` first, and then check whether the request has ended. If the request
-            # ends after this check, its span contains the new `reported_at`.
+            # `reported_at` is set before this check: if the request ends after it, its span
+            # contains the new value.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

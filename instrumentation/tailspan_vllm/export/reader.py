@@ -1,5 +1,4 @@
-"""Reads the engines' messages, completes requests and samples engines, without using the
-network."""
+"""Reads the engines' messages, completes requests and samples engines, without the network."""
 
 import os
 import time
@@ -22,17 +21,17 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""Maximum time that a request's record waits for its account, the engine core's measurements of
-this request."""
+"""Maximum time that a record waits for its account (the engine core's measurements)."""
 
 CPUS: Final = os.cpu_count()
 
 SAMPLES_LIMIT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
-loses no counts, because totals are cumulative."""
+"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest loses no
+counts, because totals are cumulative.
+"""
 
 _NO_RESOURCE: Final = Resource({})
-"""Empty resource for encoding spans. The export adds the replica's resource."""
+"""For encoding spans. The export adds the replica's resource."""
 
 
 class EngineCoreReader:
@@ -40,16 +39,17 @@ class EngineCoreReader:
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
-        """The engines to sample each second, by number. The reader adds engines that it finds only
-        through the link."""
+        """The engines to sample, by number. The reader adds engines that it finds through the link.
+        """
         self.samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
-        """Returns the requests in flight, or None if this process does not capture them."""
+        """The requests in flight, or None if this process does not capture them."""
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns, by name, the durations of the start's parts before the server's first process.
-        Returns None if this is not known yet."""
+        """Seconds of the start's parts before the server's first process, by name; None until
+        known.
+        """
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()
@@ -122,11 +122,9 @@ class EngineCoreReader:
 
     @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
-        """Queue a span of each engine's start after the engine core has reported its own
-        measurements.
+        """Queue a span of each engine's start once the engine core has reported its part.
 
-        The engine core reports these measurements at its first step. By then, the HTTP server is
-        ready.
+        The engine core reports at its first step, when the HTTP server is ready.
 
         Args:
             closing: whether this is the last call, which does not wait for the parts before the

@@ -37,7 +37,7 @@ class RestartingThread:
 
     @property
     def alive(self) -> bool:
-        """Return whether the thread is running."""
+        """Whether the thread is running."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 

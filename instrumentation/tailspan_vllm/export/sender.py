@@ -1,10 +1,10 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. The reading thread never waits for the
-network. The sending thread exports when a batch is full, or every few seconds. While the collector
-is unreachable, requests wait in the queue. If the queue is full, new requests are dropped and
-counted. A span has the same ids in every retry, so the receiver can discard duplicates.
+completes ended requests and samples the engines each second; it never waits for the network. The
+sending thread exports when a batch is full, or every few seconds. While the collector is
+unreachable, requests wait in the queue. If the queue is full, new requests are dropped and counted.
+A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 
 import atexit
@@ -36,8 +36,9 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link while the link is busy. A link that is not busy is read
-only when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
+"""Interval between two reads of a busy link. Other links are read only when the engines are
+sampled, because a read takes 0.2 to 0.4 ms of CPU.
+"""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -51,21 +52,21 @@ until the next request.
 SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
-"""Number of attempts to connect to engines at their first requests, and the pause in seconds
-between two attempts. The number is limited, because an engine on another machine has no link."""
+"""Attempts to connect to engines at their first requests, and the pause between them. The number is
+limited, because an engine on another machine has no link.
+"""
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum time to wait for the server's port before the first export, because the port is part of
-the replica's name. The port is known when the server builds its application, usually seconds after
-the engine is ready. Until the port is known, requests and up to ten minutes of samples are
-queued."""
+"""Maximum time that the first export waits for the server's port, which is part of the replica's
+name. The port is known when the server builds its application, usually seconds after the engine is
+ready. Until then, requests and up to ten minutes of samples are queued.
+"""
 
 REFUSED_SHARE: Final = 4
-"""Refused requests have a separate queue, whose limit is the main limit divided by this number."""
+"""The queue of refused requests has the main queue's limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Maximum number of unauthenticated requests that are reported: the average number per second
-(86,400 per day), and the number in one burst."""
+"""Maximum number of unauthenticated requests that are reported: on average, and in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -74,7 +75,6 @@ class OtlpSender:
     """Adds ended requests to a queue, and exports them over OTLP. `submit` is thread-safe.
 
     Args:
-        settings: where to send.
         link: the token of the engines' link; None for the token in the environment.
     """
 
@@ -88,11 +88,11 @@ class OtlpSender:
         self._reader = EngineCoreReader(join, self._drops)
         self._reader.before = PodStart(settings, os.environ).parts
         self._reports = ExportLog(settings, logger)
-        self._at_end: Callable[[], None] = _nothing
+        self._at_end: Callable[[], None] = lambda: None
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the server's port is known, or when the server has no port."""
+        """Set when the server's port is known, or when there is none."""
         self._wake = threading.Event()
         self._due = threading.Event()
         self._unread = 0
@@ -123,8 +123,7 @@ class OtlpSender:
         self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Set the port that is part of this replica's name, or None if the application has no
-        port."""
+        """Set the port in this replica's name, or None if there is no port."""
         if port is not None:
             self._port = port
         self._named.set()
@@ -142,12 +141,12 @@ class OtlpSender:
             atexit.register(self.close)
 
     def submit(self, build: BuildRecord, kind: Kind = "served") -> None:
-        """Queue a request that has ended, or drop and count the request if its queue is full.
+        """Queue a request that has ended, or drop and count it if its queue is full.
 
         Args:
-            build: builds the request's record; called on a thread of this class, not on the
-                server's event loop.
-            kind: the kind of request, which determines the queue.
+            build: builds the record; called on a thread of this class, not on the server's event
+                loop.
+            kind: determines the queue.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
@@ -216,11 +215,10 @@ class OtlpSender:
             self._pause(tick_s)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the next read of the link. The wait is shorter if the link is busy.
+        """Wait until the next read of the link, for a shorter time if it is busy.
 
-        While an engine is not connected, a new request ends the wait, and the thread connects to
-        this engine immediately. An engine accepts connections only between its steps, and after a
-        short burst of requests the next step may begin hours later.
+        While an engine is not connected, a new request ends the wait. An engine accepts connections
+        only between its steps, and its next step after a short burst may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)
@@ -239,7 +237,7 @@ class OtlpSender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # Log only now: vLLM configures its logging after it has loaded its plugins.
+        # Only now, because vLLM configures its logging after it has loaded its plugins.
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)
@@ -264,7 +262,3 @@ class OtlpSender:
                 exports.send_in_flight(in_flight, self._build_in_flight)
             if closing:
                 return
-
-
-def _nothing() -> None:
-    """Do nothing."""

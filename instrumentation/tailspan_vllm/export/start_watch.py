@@ -42,7 +42,7 @@ class StartWatch:
         self._reports: ProgressReports | None = ProgressReports(environ[TOKEN_VARIABLE])
 
     def begin(self) -> None:
-        """Register `end`, which reports a failed start when this process ends."""
+        """Report a failed start when this process ends."""
         atexit.register(self.end)
 
     @guard.catch_exceptions("failed_start")

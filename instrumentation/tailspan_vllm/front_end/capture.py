@@ -42,7 +42,7 @@ class Capture:
         """The id and `Flight` of the latest request, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Exchanges that have ended before the engine reported the end of all their requests."""
+        """Exchanges that ended before the engine reported the end of all their requests."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -75,8 +75,7 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record which engine the front end chose for a request. Called directly after
-        `flight_began`."""
+        """Record the engine chosen for a request. Called directly after `flight_began`."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -113,8 +112,7 @@ class Capture:
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """Record that vLLM removed a request. vLLM may report the outcome of the request directly
-        afterwards."""
+        """Record that vLLM removed a request. vLLM may report its outcome directly afterwards."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -153,7 +151,7 @@ class Capture:
             self._send(flight)
 
     def give_up_on_all(self) -> None:
-        """Report all requests whose end the engine did not report. Called when the process ends."""
+        """Report all unfinished requests. Called when the process ends."""
         for exchange in list(self._unsettled.values()):
             self.give_up_on(exchange)
 
@@ -173,9 +171,9 @@ class Capture:
 
 
 def facts_of(state: Any) -> RequestSnapshot:
-    """Return a copy of the values in vLLM's `RequestState` that a span reports."""
-    # The variable `given` is the id in the response. Before vLLM 0.14, the engine used the same id,
-    # with a prefix for child requests.
+    """Copy the values of vLLM's `RequestState` that a span reports."""
+    # The id in the response. Before vLLM 0.14, the engine used it too, with a prefix for child
+    # requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -184,7 +182,7 @@ def facts_of(state: Any) -> RequestSnapshot:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # The number of cache-creation tokens is 0 until vLLM sets it with the first output.
+    # 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
@@ -206,8 +204,9 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the `Capture` object of this process. The object is created at the first call, after
-    vLLM has forked its processes."""
+    """The `Capture` of this process, created at the first call, after vLLM has forked its
+    processes.
+    """
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

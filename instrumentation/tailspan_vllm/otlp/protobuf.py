@@ -1,8 +1,7 @@
 """Encodes the common elements of OTLP messages as protobuf bytes, without protobuf's objects.
 
-A span has about forty attributes, and the SDK builds a Python object for each. This module uses
-templates (`Form`) instead, one for each set of attribute names. A template contains all bytes
-except the eight bytes of each number.
+A span has about forty attributes, and the SDK builds a Python object for each. Templates (`Form`),
+one for each set of attribute names, contain all bytes except the eight of each number.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -91,7 +90,7 @@ class Form:
         self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
 
     def filled(self, values: Sequence[float]) -> bytes:
-        """Return the encoded fields with these values."""
+        """The encoded fields with these values."""
         parts = self._blank.copy()
         parts[1::2] = values
         return self._pack(*parts)
@@ -115,8 +114,7 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
 
 
 def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
-    """Encode each attribute as a field with this tag. Attributes whose values are doubles come
-    last."""
+    """Encode each attribute as a field with this tag. Doubles come last."""
     keys: list[str] = []
     numbers: list[float] = []
     encoded: list[bytes] = []
@@ -127,7 +125,7 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
             keys.append(key)
             numbers.append(value)
         elif kind is str or kind is int:
-            # Cached, because most labels and small counts occur again.
+            # Most labels and small counts occur again.
             pair = repeated.get((key, value))
             if pair is None:
                 pair = _pair(tag, key, value)

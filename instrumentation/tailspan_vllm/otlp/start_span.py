@@ -1,7 +1,7 @@
 """Converts the start of an engine to an OpenTelemetry span.
 
-Several API servers report the same start with the same ids, which are derived from the link's
-token. The receiver therefore keeps only one of the spans.
+Several API servers report the same start. Its ids are derived from the link's token, so the
+receiver keeps only one of the spans.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ def start_span(
     environ: Mapping[str, str],
     before: Mapping[str, float] = MappingProxyType({}),
 ) -> ReadableSpan | None:
-    """Return the span of an engine's start; None if its parts are unknown or implausibly long.
+    """The span of an engine's start; None if its parts are unknown or implausibly long.
 
     Args:
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
-        before: the parts before the first process, if known. These parts are left out if they would
-            make the start implausibly long.
+        before: the parts before the first process, left out if they make the start implausibly
+            long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -55,7 +55,7 @@ def start_span(
 def failed_start_span(
     failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
 ) -> ReadableSpan | None:
-    """Return the span of a start that failed, or None if it took implausibly long."""
+    """The span of a start that failed, or None if it took implausibly long."""
     if sum(failed.parts.values()) > MAX_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
@@ -79,10 +79,9 @@ def span_of_parts(
     seed: str,
     failure: Mapping[str, str] = MappingProxyType({}),
 ) -> ReadableSpan:
-    """Return the span of a start with these parts, in seconds by attribute name.
+    """The span of a start with these parts, in seconds by attribute name.
 
     Args:
-        parts: the parts, which sum to the span's duration.
         began_unix_ns: when the first part began.
         seed: determines the ids.
         failure: why the start failed, by attribute name; empty for a successful start.

@@ -7,9 +7,9 @@ class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
     own: time that the steps would have taken if this request had been alone in the engine.
-    others_prefill, others_decode: time added by other requests' work in the same steps.
-    preempted: time from a preemption until the discarded work was computed again.
-    stall: step time that no scheduled work explains.
+    others_prefill, others_decode: time added by other requests' work in the same steps. preempted:
+    time from a preemption until the discarded work was computed again. stall: step time that no
+    scheduled work explains.
     """
 
     own: float
@@ -19,10 +19,9 @@ class RequestPhaseParts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "RequestPhaseParts":
-        """Return parts that sum to another total, in the same proportion.
+        """Parts in the same proportion that sum to `total`.
 
-        The parts must sum to the front end's duration of the phase, which differs by microseconds
-        from the engine's duration.
+        The front end's duration of a phase differs by microseconds from the engine's.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
@@ -41,12 +40,10 @@ class RequestPhaseParts(NamedTuple):
 class RequestQueueParts(NamedTuple):
     """Seconds in the queue, by the reason for waiting.
 
-    seats: the batch had its maximum number of requests.
-    kv: there were not enough free KV-cache blocks.
-    budget: other requests used up the step's token budget.
-    held: the request was not allowed to join the batch. Its adapter, KV cache or grammar was not
-    ready, or the engine was paused.
-    step: no obstacle; the request waited only for the end of the current step.
+    seats: the batch had its maximum number of requests. kv: there were not enough free KV-cache
+    blocks. budget: other requests used up the step's token budget. held: the request was not
+    allowed to join the batch: its adapter, KV cache or grammar was not ready, or the engine was
+    paused. step: no obstacle; the request waited only for the end of the current step.
     """
 
     seats: float
@@ -56,7 +53,7 @@ class RequestQueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "RequestQueueParts":
-        """Return parts that sum to `total`, in the same proportion. See `RequestPhaseParts`."""
+        """See `RequestPhaseParts.scaled_to`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:
@@ -68,13 +65,10 @@ class RequestQueueParts(NamedTuple):
 
 
 class HeldParts(NamedTuple):
-    """Seconds during which a request was not allowed to join the batch, by reason.
+    """Parts of `RequestQueueParts.held`: seconds in which a request could not join the batch.
 
-    These seconds are parts of `RequestQueueParts.held`.
-
-    kv_load: its KV cache was being loaded from outside the engine.
-    grammar: the grammar of its structured output was being compiled.
-    adapter: other adapters used all slots (`max_loras`).
+    kv_load: its KV cache was being loaded from outside the engine. grammar: the grammar of its
+    structured output was being compiled. adapter: other adapters used all slots (`max_loras`).
 
     The rest of `held` has other reasons, for example a paused engine.
     """
@@ -85,15 +79,14 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
-    and its tier. If the KV cache came from several tiers, the tier is the last of these in
-    `TIERS`."""
+    """The KV cache that a connector loaded for a request.
+
+    Its size is over all tensor-parallel ranks. Of several tiers, the last in `TIERS` is reported.
+    """
 
     size_bytes: int | None
     tier: str | None
 
 
 TIERS: Final = ("host", "p2p", "disk", "other")
-"""The tiers of a KV cache outside the engine: host memory, another engine, disk, and a store that
-the connector does not specify.
-"""
+"""Host memory, another engine, disk, and a store that the connector does not specify."""

@@ -1,7 +1,7 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
-Pure. A phase lasts until the next timestamp that the request reached. The last phase lasts until
-`delivered`. The phases after the last phase are None, not 0.
+Pure. A phase lasts until the next timestamp that the request reached, the last one until
+`delivered`. Later phases are None, not 0.
 """
 
 from typing import NamedTuple
@@ -27,10 +27,7 @@ def split(
 ) -> Phases:
     """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
-    The timestamps are seconds of one clock, and None if not reached. The timestamps must not
-    decrease.
-
-    Returns: phases that sum to delivered − received.
+    The timestamps are seconds of one clock and must not decrease; None if not reached.
     """
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):

@@ -1,7 +1,6 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. In a batch, building a record takes a third of the time that it
-takes separately.
+In a batch, building a record takes a third of the time that it takes separately.
 """
 
 import re
@@ -21,9 +20,7 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_LIMIT = 256
-"""Maximum number of preemptions whose timestamps a span contains (20 kB).
-
-`preemptions` is the number of all preemptions.
+"""Maximum number of preemptions whose timestamps a span contains (20 kB). `preemptions` counts all.
 """
 
 BuildRecord = Callable[[], RequestRecord]
@@ -42,7 +39,7 @@ class RecordBuilder:
         self._tenant_header = tenant_header
 
     def flight(self, flight: Flight) -> RequestRecord:
-        """Return the record of a request that the engine has finished or aborted."""
+        """The record of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
             assert exchange is not None
@@ -80,7 +77,7 @@ class RecordBuilder:
         return next(iter(self._engines)) if len(self._engines) == 1 else None
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
-        """Return the record of a request that has not ended, with `now` as `delivered`."""
+        """The record of a request that has not ended, with `now` as `delivered`."""
         assert flight.exchange is not None
         record = self._exchange(flight.exchange, "abort")
         identify(record, flight)
@@ -94,8 +91,9 @@ class RecordBuilder:
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
-        """Return the record of a request that did not reach the engine, or that the hooks inside
-        vLLM did not capture."""
+        """The record of a request that did not reach the engine, or that no hook inside vLLM
+        captured.
+        """
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
@@ -128,7 +126,7 @@ class RecordBuilder:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """Return a record with the measurements of the HTTP layer."""
+        """A record with the measurements of the HTTP layer."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -151,7 +149,7 @@ class RecordBuilder:
         return record
 
     def _offline(self, flight: Flight, facts: RequestSnapshot) -> RequestRecord:
-        """Return a record of a request that did not arrive over HTTP."""
+        """A record of a request that did not arrive over HTTP."""
         state = next(iter(self._engines.values()), None)
         ended = flight.ended or flight.added
         wall_offset_ns = time.time_ns() - round(time.monotonic() * 1e9)
@@ -197,23 +195,21 @@ def identify(record: RequestRecord, flight: Flight) -> None:
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age in seconds at the time `at`, from times rounded to whole
-    nanoseconds."""
+    """A request's age in seconds, from times rounded to whole nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
 def _set_instants(
     record: RequestRecord, flight: Flight, facts: RequestSnapshot, arrival_time: float
 ) -> None:
-    # The front end's wall-clock arrival, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On one machine, the engine and this process share one monotonic clock. Timestamps of an engine
-    # on another machine are shifted, so that the request ends at the same time on both clocks.
+    # On one machine, the engine shares this process's monotonic clock. Timestamps of an engine on
+    # another machine are shifted, so that the request ends at the same time on both clocks.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

@@ -8,14 +8,13 @@ from hashlib import blake2b
 TEXT_LIMIT = 256
 
 _DIGEST_BYTES = 12
-"""Length of a digest: 96 bits. A client needs about 2**48 attempts to find two ids with the same
-digest."""
+"""96 bits: a client needs about 2**48 attempts to find two ids with the same digest."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
 
 def bounded_text(text: str) -> str:
-    """Return the first 256 characters, with a question mark for each lone surrogate."""
+    """The first 256 characters, with a question mark for each lone surrogate."""
     text = text[:TEXT_LIMIT]
     if text.isascii():
         return text
@@ -23,10 +22,9 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """Return a request id that is not longer than the limit. Different ids stay different.
+    """A request id within the limit. Different ids stay different: a changed id ends with a digest.
 
-    A changed id ends with a digest of the original id. The front end and the engine core both apply
-    this function.
+    The front end and the engine core both apply this function.
     """
     fitting = bounded_text(text)
     if fitting == text:

@@ -20,16 +20,16 @@ PART_AFTER: Final = {
     StartStage.WEIGHTS: names.START_KV_CACHE,
     StartStage.PROFILED: names.START_WARM_UP,
 }
-"""Maps each stage to the part that begins when the stage is complete. The last two parts include
-compilation."""
+"""The part that begins when a stage is complete. The last two parts include compilation."""
 
 ENDED: Final = "exit"
 """The reason of a failure if no method of the start raised an exception."""
 
 
 class FailedStart(NamedTuple):
-    """A failed start: its engine, its parts in seconds by attribute name, the name of the last
-    part, and the class of the exception or `ENDED`."""
+    """A failed start: its parts in seconds by attribute name, the name of the last part, and the
+    class of the exception or `ENDED`.
+    """
 
     engine: int
     parts: dict[str, float]
@@ -40,8 +40,7 @@ class FailedStart(NamedTuple):
 def failed_starts(
     first: FirstProcess, reports: Sequence[StartProgress], ended: float
 ) -> list[FailedStart]:
-    """Return the failed starts, one for each engine that began to start its workers and did not
-    become ready.
+    """The engines that began to start their workers and did not become ready.
 
     Args:
         ended: when the first process ended, in monotonic seconds.
@@ -83,9 +82,9 @@ def _failed(
 
 
 def _workers(executor: float, reports: Iterable[StartProgress]) -> Mapping[str, float]:
-    """Return, for each part, the time at which the part began on the slowest worker.
+    """When each part began on the slowest worker.
 
-    A stage is complete when all workers that sent a report have completed the stage.
+    A stage is complete when all workers that sent a report have completed it.
     """
     by_stage: dict[StartStage, dict[int, float]] = {}
     for each in reports:

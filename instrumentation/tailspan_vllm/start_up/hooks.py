@@ -1,7 +1,7 @@
 """The hooks that time a start: wrappers around three methods of the engine core and its workers.
 
-Each of these private methods runs once per start. If a method is missing, the start's parts stay
-unknown, and one log line names the method.
+If one of these private methods is missing, the start's parts stay unknown, and one log line names
+the method.
 
 Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
 gpu_worker.py, 0.12 to 0.33.
@@ -140,8 +140,6 @@ class _StartHooks:
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)
 
     def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
-        """Wrap a method of a worker that runs after `init_device`."""
-
         def done(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if name in _COMPLETES:
                 note(self._token, getattr(worker, "vllm_config", None), _COMPLETES[name])
@@ -205,7 +203,7 @@ class _TimedWorker:
 
 
 def _config_of(args: Arguments, kwargs: Keywords) -> Any:
-    """Return vLLM's configuration from the arguments of a method of an executor or engine core."""
+    """vLLM's configuration from the arguments of a method of an executor or engine core."""
     own = getattr(args[0], "vllm_config", None)
     return own if own is not None else kwargs.get("vllm_config", args[1] if args[1:] else None)
 
@@ -215,11 +213,10 @@ def _config_of_worker(wrapper: Any) -> Any:
 
 
 def compile_s(worker: Any) -> float:
-    """Return the seconds that this process has spent in torch.compile so far.
+    """The seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation (the default on a GPU). If vLLM does
-    not control the compilation, the longest of torch's own timers is used, because these timers are
-    nested.
+    vLLM counts them if it controls the compilation (the default on a GPU). Otherwise, the longest
+    of torch's nested timers is used.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

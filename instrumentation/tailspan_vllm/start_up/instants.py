@@ -1,11 +1,10 @@
-"""Defines what an engine core and its workers measure during their own start."""
+"""What an engine core and its workers measure during their own start."""
 
 import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 WORKERS_LIMIT = 1024
-"""Maximum number of workers of an engine whose reports are kept."""
 
 
 class WorkerStart(NamedTuple):
@@ -20,8 +19,7 @@ class WorkerStart(NamedTuple):
 
 
 class EngineInstants(NamedTuple):
-    """The instants of an engine core's start in monotonic seconds, and the durations of its
-    workers.
+    """The instants of an engine core's start in monotonic seconds, and its workers' durations.
 
     Attributes:
         process: when the engine core's process began.
@@ -49,13 +47,12 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report. Ignore the report if it is not valid, or if there are too many
-        reports."""
+        """Add a worker's report, unless it is not valid or there are too many."""
         if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 
     def instants(self) -> EngineInstants | None:
-        """Return the instants, or None if one was not recorded."""
+        """The instants, or None if one was not recorded."""
         known = (self.process, self.executor, self.loaded, self.ready)
         if any(each is None for each in known):
             return None

@@ -1,9 +1,9 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
-or too many connections wait, the report is lost. The kernel keeps connections until the listener
-reads, so the listener needs no thread. The module works only on Linux. A datagram socket would keep
-only ten reports (net.unix.max_dgram_qlen), but many engines have more than ten workers.
+A sender connects, writes one report and closes. It never waits: if the listener has closed, or too
+many connections wait, the report is lost. The kernel keeps connections until the listener reads, so
+the listener needs no thread. Works only on Linux. A datagram socket would keep only ten reports
+(net.unix.max_dgram_qlen), but many engines have more workers.
 """
 
 import os
@@ -16,8 +16,7 @@ from typing import Final
 from tailspan_vllm import guard
 
 MAX_WAITING: Final = 1024
-"""Number of connections that the kernel keeps. The kernel lowers this number to
-net.core.somaxconn."""
+"""Connections that the kernel keeps, unless net.core.somaxconn is lower."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
@@ -33,7 +32,7 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """The listener, which receives reports from its creation until `read` is called.
+    """The listener, which receives reports from its creation until `read`.
 
     Args:
         address: an abstract address, which begins with a zero byte.
@@ -50,14 +49,13 @@ class LocalReports:
         os.register_at_fork(after_in_child=lambda: _close(end()))
 
     def __del__(self) -> None:
-        """Close the listener if `read` was not called."""
         if hasattr(self, "_end"):
             self._end.close()
 
     def read(self) -> list[bytes]:
         """Return the reports that have arrived, and close the listener.
 
-        Reports of processes of other users are dropped and counted (unix(7), SO_PEERCRED).
+        Reports of other users' processes are dropped and counted (unix(7), SO_PEERCRED).
         """
         found: list[bytes] = []
         with self._end:
@@ -75,7 +73,7 @@ class LocalReports:
         return found
 
     def _received(self, connection: socket.socket) -> bytes:
-        """Return the bytes of a connection; empty if another user's process sent them."""
+        """Empty if another user's process sent the bytes."""
         try:
             connection.setblocking(False)
             sender = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -1,7 +1,7 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
 The parts are the gaps between ascending instants, so they sum to the whole. Two of the gaps are
-divided further, according to the times that the workers measured.
+divided further by the times that the workers measured.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tailspan_vllm.start_up.process import FirstProcess
 def parts_of(
     first: FirstProcess, engine: EngineInstants, served: float | None
 ) -> dict[str, float] | None:
-    """Return the parts in seconds by attribute name, or None if the instants are not in order.
+    """Seconds by attribute name, or None if the instants are not in order.
 
     Args:
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
@@ -35,7 +35,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # With several API servers, one of them can be ready before this engine. The part is then 0.
+        # With several API servers, one of them can be ready before this engine.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 

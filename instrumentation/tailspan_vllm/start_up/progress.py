@@ -1,7 +1,7 @@
 """Reports each stage of a start to the server's first process, in case the start fails.
 
-The engine core and its workers send a report when they complete a stage, or when a method raises an
-exception. The first process reads the reports only if the server ends before it is ready.
+The engine core and its workers report each completed stage and each exception. The first process
+reads the reports only if the server ends before it is ready.
 """
 
 import os
@@ -31,7 +31,6 @@ class StartStage(IntEnum):
     PROFILED = 5
     """A worker measured the memory that it needs."""
     READY = 6
-    """The engine is ready."""
     FAILED = 7
     """A method of the start raised an exception."""
 
