@@ -1,7 +1,7 @@
 """Links from alerts to the explorer. Pure.
 
-The link of a Prometheus alert opens the last hour of the objective's requests. The link in the
-message about an incident opens the page of this incident.
+A Prometheus alert links to the last hour of the objective's requests. A message about an incident
+links to the incident.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,18 @@ LATENCIES: Final = {
     "queue_s": "queue",
     "first_content_s": "first_content",
 }
-"""For each latency field, its name in the URLs of the explorer."""
+"""Names of latency fields in the explorer's URLs."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
-"""The labels that can be query parameters of the explorer's pages."""
+"""Labels that can be query parameters of the explorer's pages."""
 PROBE_FILTERS: Final = ("region", "endpoint")
-"""The labels that can be query parameters of the page Outside."""
+"""Labels that can be query parameters of the page Outside."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """Return the link to the last hour of an objective's requests. If the objective compares a
-    latency, the link opens the page Root cause. If the objective counts probes, the link opens the
-    page Outside."""
+    """The link to the last hour of an objective's requests.
+
+    It opens Root cause if the objective compares a latency, and Outside if it counts probes.
+    """
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
@@ -46,8 +47,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the part of the URL that selects the alert's group, as a Prometheus template. Append
-    it to the result of `objective_link`."""
+    """A Prometheus template that selects the alert's group. Append it to `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -57,7 +57,7 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """Return the values that `where` requires with `==`, by label. Labels without such a value are
+    """The values that `where` requires with `==`, by label. Labels without such a value are
     omitted."""
     return {
         each.field: str(each.value)
@@ -67,7 +67,7 @@ def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
-    """Return the link to an incident.
+    """The link to an incident.
 
     Args:
         slo: the objective's name, with its group if it has groups.

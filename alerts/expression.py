@@ -1,7 +1,5 @@
 """The expression language of `where` and `good`: its parser and its syntax tree.
 
-Two examples:
-
     ttft_s <= 0.5 and tpot_s <= 0.05
     route == "/v1/chat/completions" and not (tenant in ("probe", "test") or tenant is unknown)
 
@@ -82,8 +80,8 @@ class Vocabulary:
 
     Args:
         kinds: the type of each field's values.
-        choices: for each field with a fixed set of values, this set.
-        why_not: for each field that is not allowed here but that a user may expect, the reason.
+        choices: the values of each field with a fixed set.
+        why_not: why a field that a user may expect is not allowed here.
     """
 
     kinds: Mapping[str, type]
@@ -106,7 +104,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """Return the expression as text, from which `parse` returns an equal expression."""
+    """The inverse of `parse`."""
     match expression:
         case FieldComparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -138,7 +136,7 @@ def comparisons(expression: Expression) -> Iterator[FieldComparison | IsUnknown]
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction. Return any other expression as the only operand."""
+    """The operands of a conjunction, or the expression itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -180,8 +178,6 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """A recursive-descent parser with limited depth."""
-
     def __init__(self, tokens: list[_Token], vocabulary: Vocabulary) -> None:
         self._tokens = tokens
         self._at = 0
@@ -290,8 +286,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Parse the literal as a double, because measured values are doubles. The double 0.1 is
-            # slightly more than the exact decimal 0.1, so it would not meet an exact `<= 0.1`.
+            # Measured values are doubles. The double 0.1 is slightly more than the exact decimal
+            # 0.1, so it would not meet an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

@@ -1,10 +1,8 @@
-"""Objectives: the requests that count, the condition for a good request, the target and the period.
-Pure.
+"""Objectives: which requests count, when a request is good, the target and the period. Pure.
 
-An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
-`GoodProbes`, each probe is an event. For `QueryRatio`, two Prometheus queries count the events. For
-`RawRatio`, a Prometheus query returns a ratio, and each second is an event. If the indicator has
-`slices`, each time slice is an event instead.
+An `Indicator` counts all events and the bad events. An event is a request (`Goodput`), a probe
+(`GoodProbes`), what two Prometheus queries count (`QueryRatio`), or a second of a query that
+returns a ratio (`RawRatio`). If the indicator has `slices`, each time slice is an event instead.
 """
 
 from collections.abc import Iterator
@@ -23,8 +21,8 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Version of the rules for verdicts. Increase it when `alerts.evaluation.request_verdicts` changes.
-Counts that an earlier version stored are then not used."""
+"""Increase this when `alerts.evaluation.request_verdicts` changes. Counts of other versions are not
+used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,7 @@ class GoodEvents:
         by: fields whose values define groups.
         reserved: groups that are always counted separately (`alerts.evaluation.group_places`).
         part: the group that is counted; None to count all groups together.
-        slices: the time slices, if each slice is an event; None if each request or probe is an
-            event.
+        slices: None if each request or probe is an event.
     """
 
     rows: ClassVar[str]
@@ -55,7 +52,7 @@ class GoodEvents:
 
     @property
     def definition(self) -> str:
-        """The definition as text. Two indicators with the same text have the same counts."""
+        """Two indicators with the same text have the same counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         of = "" if isinstance(self, Goodput) else f"{self.rows}; "
         return (
@@ -63,7 +60,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """Return the indicator of a group that is counted separately, or of `groups.other(by)`."""
+        """The indicator of a group that is counted separately, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=EventGroup(self, placed, group))
 
@@ -80,8 +77,7 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: the kind of event, a hash of the definition (16 characters), and
-        the group."""
+        """A key for stored counts: the kind of event, a hash of the definition, and the group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -124,10 +120,10 @@ class EventQuery:
 
     text: str
     per_second: bool
-    """True if the query returns a rate, which is multiplied by the window's seconds."""
+    """Whether the query returns a rate, which is multiplied by the window's seconds."""
 
     def over(self, window: str) -> str:
-        """Return the query for a window."""
+        """The query for a window."""
         return self.text.replace("{{.window}}", window)
 
 
@@ -160,16 +156,15 @@ class Objective:
     """An SLO with one target.
 
     Args:
-        period_s: the length of the period in seconds; for a calendar period, its nominal length.
-        calendar: the calendar of the period; None for a rolling period.
+        period_s: the length of the period in seconds, nominal for a calendar period.
+        calendar: None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: True if a page is sent when the counters are missing.
-        file: the file that defines the objective, starting at line `line`.
+        alert_when_no_data: whether a page is sent when the counters are missing.
+        file: the file that defines the objective, at line `line`.
     """
 
     name: str
-    """The name of the objective. If the objective describes one group, the name ends with the
-    group: `chat{tenant="acme"}`."""
+    """With the group, if the objective describes one: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -203,7 +198,7 @@ class Objective:
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
-        """Return the objective of one group. The arguments are those of `Goodput.of_group`."""
+        """The objective of one group. See `GoodEvents.of_group`."""
         assert isinstance(self.indicator, GoodEvents)
         indicator = self.indicator.of_group(group, placed)
         return replace(
@@ -224,8 +219,7 @@ class Objective:
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> PeriodBounds:
-        """Return the rolling period that ends at an instant, or the calendar period that contains
-        the instant."""
+        """The rolling period that ends at an instant, or the calendar period that contains it."""
         if self.calendar:
             return self.calendar.at(at_s)
         return PeriodBounds(at_s - self.period_s, at_s)
@@ -265,7 +259,7 @@ class Objective:
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, GoodEvents]:
-    """Return the indicators that Tailspan counts itself, by the objective's name."""
+    """The indicators that Tailspan counts itself, by the objective's name."""
     return {
         each.name: each.indicator for each in objectives if isinstance(each.indicator, GoodEvents)
     }

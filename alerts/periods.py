@@ -1,10 +1,8 @@
 """Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
-A rolling period of 30 days ends now. A calendar period begins and ends at fixed local times in a
-time zone, so its length in seconds varies with the month and with daylight saving time.
-
-The factors of alerts depend on the period (`alerts.policy`). For a calendar period, they use
-`NOMINAL_DAYS`, so that an alert means the same in February and in March.
+A calendar period begins and ends at fixed local times in a time zone, so its length in seconds
+varies with the month and with daylight saving time. The factors of alerts use `NOMINAL_DAYS`, so
+that an alert means the same in February and in March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -27,7 +25,7 @@ _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "ye
 
 @dataclass(frozen=True, slots=True)
 class PeriodBounds:
-    """The period that contains an instant: start and end in unix seconds."""
+    """Start and end of a period in unix seconds."""
 
     start_s: int
     end_s: int
@@ -78,13 +76,13 @@ class Calendar:
         return f"{period} ({begins}{self.zone})"
 
     def at(self, at_s: int) -> PeriodBounds:
-        """Return the period that contains an instant."""
+        """The period that contains an instant."""
         index = self._index(at_s)
         return PeriodBounds(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """Yield the starts of periods in unix seconds, from the period that contains `from_s` to
-        the first period after `to_s`."""
+        """Yield the starts of periods, from the one that contains `from_s` to the first after
+        `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -94,7 +92,7 @@ class Calendar:
             index += 1
 
     def _index(self, at_s: int) -> int:
-        """Return the index of the period that contains an instant. Period 0 starts at `start`."""
+        """Period 0 starts at `start`."""
         local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
         if self.unit in _MONTHS:
             months = (local.year - self.start.year) * 12 + local.month - self.start.month
@@ -114,8 +112,7 @@ class Calendar:
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1
-            # If a month does not have the start day, such as the 31st, the period starts on the
-            # month's last day.
+            # If a month lacks the start day, such as the 31st, the period starts on its last day.
             day = min(self.start.day, monthrange(year, month)[1])
             local = self.start.replace(year=year, month=month, day=day)
         else:

@@ -16,13 +16,11 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""A series with the timestamp of the rule's evaluation. The series exists only while the
-objective's counters exist. So its minimum over a window is the earliest time at which the counters
-existed."""
+"""The timestamp of the rule's evaluation, while the objective's counters exist. Its minimum over a
+window is the earliest time at which they existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""A series with the groups that are counted separately, for objectives with Prometheus queries and
-`by`."""
+"""The groups that are counted separately, for Prometheus queries with `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
@@ -34,8 +32,8 @@ PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
 """The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
-or if a calendar period ends before the budget is spent."""
+"""Seconds that the remaining budget lasts at the current burn rate. Absent if the rate is 0, or if
+a calendar period ends before."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -46,34 +44,32 @@ ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
-    """Return the name of the series that counts all events of a window."""
+    """All events of a window."""
     return f"slo:tailspan_events:increase{window}"
 
 
 def bad_events(window: str) -> str:
-    """Return the name of the series that counts the bad events of a window."""
+    """The bad events of a window."""
     return f"slo:tailspan_bad_events:increase{window}"
 
 
 def in_period(name: str) -> str:
-    """Return the name of the series that has the calendar period as a label."""
+    """The series with the calendar period as a label."""
     return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
 def coverage(window: str) -> str:
-    """Return the name of the series with the share of a window in which the counters existed."""
+    """The share of a window in which the counters existed."""
     return f"slo:tailspan_coverage:ratio{window}"
 
 
 def alerting_burn(window: str) -> str:
-    """Return the name of a series with a burn rate that is high enough for an alert: the burn rate
-    over the long window of a pair of windows. Prometheus records this series only while the pair's
-    alert condition is true. If several pairs have the same long window, `window` also contains the
-    short window and the severity."""
+    """The burn rate over the long window of a pair, recorded only while the pair's alert condition
+    is true. If several pairs have the same long window, `window` also contains the short window and
+    the severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """Return the name of the series with the burn rate of a window. This series is displayed. The
-    conditions of alerts compare numbers of events instead."""
+    """The displayed burn rate of a window. Alert conditions compare numbers of events instead."""
     return f"slo:tailspan_burn_rate:ratio{window}"

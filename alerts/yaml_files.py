@@ -7,7 +7,7 @@ from alerts.strict_yaml import MappingReader, read_documents
 
 
 def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
-    """Return a reader of the file's mapping.
+    """A reader of the file's mapping.
 
     Raises:
         DocumentError: the file is not UTF-8 text, or `read_mapping` raises this error.
@@ -21,7 +21,7 @@ def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
 
 
 def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> MappingReader:
-    """Return a reader of the mapping in a text.
+    """A reader of the mapping in a text.
 
     Raises:
         DocumentError: the text does not have exactly one document, or the document is not a mapping

@@ -1,16 +1,14 @@
 """Count an objective's good and bad requests in time steps of 15 s.
 
-A request counts in the step in which it ended. A request in flight counts as bad in the step of its
-last report if it already misses the objective (`in_flight_verdicts`). When the request ends, its
-row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are counted once
-and the counts are stored. Newer steps are counted from the requests each time, because late
-requests may still arrive.
+A request counts in the step in which it ended. A request in flight that already misses the
+objective counts as bad in the step of its last report (`in_flight_verdicts`), until its row
+replaces the report. Steps that ended more than `SETTLED_S` ago are counted once, and the counts are
+stored. Newer steps are counted each time, because late requests may still arrive.
 
-The first evaluation of any objective determines the instant at which counting begins: the start of
-the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
-before that instant, such as a span that was sent days late, does not show that the other requests
-of its time arrived. So such a row is not counted, and counting does not begin earlier because of
-it.
+The first evaluation of any objective determines when counting begins: at the start of the newest
+data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). An earlier row, such
+as a span that was sent days late, is not counted, because other requests of its time may be
+missing.
 """
 
 from collections import Counter
@@ -56,21 +54,19 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""The counts of a step are stored this many seconds after it ended. Senders stop retrying long
-before this time, so all requests of the step are then in the store."""
+"""The counts of a step are stored this many seconds after its end. Senders stop retrying long
+before."""
 LONGEST_REQUEST_S: Final = 3600
-"""The stored counts leave out requests that ran longer than this many seconds."""
+"""The stored counts leave out requests that ran longer than this."""
 MAX_GAP_S: Final = 300
-"""Data with a gap of more than this many seconds is not continuous, so counting begins after the
-gap. The shortest window of a paging alert has the same length. `/metrics` counts a request as late
-if it arrives more than this many seconds after its end."""
+"""Counting begins after a longer gap. The shortest window of a paging alert has the same length,
+and `/metrics` counts a request as late if it arrives more than this after its end."""
 CHUNK_S: Final = 6 * 3600
-"""Counts are computed and stored in chunks of this many seconds."""
+"""Counts are computed and stored in chunks of this length."""
 AT_ONCE: Final = 200_000
-"""Maximum number of requests that are in memory at the same time."""
+"""Maximum number of requests in memory at the same time."""
 EVALUATION_S: Final = STEP_S
-"""The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
-of this length, so the stored counts of a window are exact."""
+"""The evaluator's interval. Every window is a multiple of it, so its stored counts are exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
@@ -93,8 +89,7 @@ class Count(Protocol):
 
 
 def cached(count: Count) -> Count:
-    """Return `count` with a cache, so that the groups of an objective share one query per time
-    range."""
+    """Cache `count`, so that the groups of an objective share one query per time range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -116,9 +111,9 @@ def cached(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts in steps of one second, with a cache as in `cached`.
+    """Count in steps of one second, with a cache as in `cached`.
 
-    Use it for time ranges that begin or end within a step of 15 s.
+    For time ranges that begin or end within a step of 15 s.
     """
     count_cached = cached(count_requests)
 
@@ -139,9 +134,9 @@ def by_second() -> Count:
 class Tally(NamedTuple):
     """The counts of an objective over a time range.
 
-    `history` counts the objective's events: requests, or time slices if the objective has them.
-    `real` is `history` without simulated requests (the same object if there are none). `since_s` is
-    the start of the counts, or None without counts. `counts` always counts requests.
+    `history` counts requests, or time slices if the objective has them. `real` is `history` without
+    simulated requests (the same object if there are none). `since_s` is the start of the counts, or
+    None without counts. `counts` always counts requests.
     """
 
     history: History
@@ -150,13 +145,13 @@ class Tally(NamedTuple):
     counts: Sequence[SloCount]
 
     def requests(self, after_s: int) -> EventCounts:
-        """Return the counts of requests that ended after `after_s`."""
+        """The counts of requests that ended after `after_s`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
         return EventCounts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
-        """Return the number of excluded requests that ended after an instant, by reason.
+        """Excluded requests that ended after an instant, by reason.
 
         Args:
             after_s: unix seconds; one of the `instants` that `read_tally` received, if any.
@@ -176,17 +171,13 @@ def read_tally(
     *,
     instants: Collection[int] | None = None,
 ) -> Tally:
-    """Return the counts of an objective in (from, to]. Does not write to the store.
+    """The counts of an objective in (from, to], in unix seconds. Does not write to the store.
 
     Args:
-        from_s: start in unix seconds.
-        to_s: end in unix seconds.
-        count: the function that counts the requests of steps that are not stored yet. None for
-            `by_second`.
-        instants: if given, the caller may sum the history only between these instants, `from_s` and
-            `to_s`. The database then returns one sum for each interval between adjacent instants,
-            which is fast for long ranges. The value None allows any range. With time slices, the
-            database always returns one sum per slice.
+        count: counts the requests of steps that are not stored yet; None for `by_second`.
+        instants: the history may be summed only between these instants, `from_s` and `to_s`. The
+            database then returns one sum per interval, which is fast for long ranges. None allows
+            any range. With time slices, the database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -242,15 +233,14 @@ def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[HistoryBucket]:
-    """Return the counts in (from, to] by step. Does not write to the store.
+    """The counts in (from, to] by step. Does not write to the store.
 
-    For an objective with groups, the counts are the sum of all groups. With time slices, the events
-    of a step are the slices that end in it.
+    The counts are the sum of all groups. With time slices, the events of a step are the slices that
+    end in it.
 
     Args:
-        from_s: start in unix seconds; a multiple of the step.
-        to_s: end in unix seconds. If `to_s` is not a multiple of the step, the last step is
-            shorter.
+        from_s: unix seconds; a multiple of the step.
+        to_s: unix seconds. The last step may be shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -296,7 +286,7 @@ def _request_steps(
 
 
 def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> EventCounts:
-    """Return the counts in (from, to], computed only from the stored requests."""
+    """The counts in (from, to], computed only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
@@ -308,8 +298,7 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
 def store_tally(
     engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None
 ) -> None:
-    """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
-    yet.
+    """Store the counts of each step that ended more than `SETTLED_S` ago and has none stored yet.
 
     The counts of all groups of an objective are stored together.
     """
@@ -328,8 +317,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead when these counts were stored, so they lack requests that arrived
-        # later. Count them again, but only in steps whose requests are all still stored.
+        # The clock was ahead when these counts were stored, so they lack later requests. Count
+        # again only the steps whose requests are all still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -346,12 +335,11 @@ def store_tally(
 
 
 def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
-    """Return the counted range of an objective before its first count: an empty range at the
-    instant at which counting begins. Return None if there are no requests or probes, or only old
-    ones.
+    """An empty range at the instant at which counting begins. None if there is no data, or only old
+    data.
 
-    Data is old if both of these hold: it ended more than `MAX_GAP_S` ago, and the time since its
-    end is longer than the time that it covers. Old data may be a span that was sent days late.
+    Data is old, such as a span that was sent days late, if it ended more than `MAX_GAP_S` ago, and
+    longer ago than it covers.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -366,11 +354,11 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 
 
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
-    """Return when counting began, in unix seconds. Return None if there are no requests or probes.
+    """When counting began, in unix seconds. None if there are no requests or probes.
 
-    Data is continuous if it has no gap of more than `MAX_GAP_S`. Counting began at the earliest
-    stored count of any objective, or at the start of the continuous data before this count. If no
-    counts are stored, counting began at the start of the newest continuous data before `at_s`.
+    Data is continuous if it has no gap of more than `MAX_GAP_S`. Counting began at the start of the
+    continuous data before the earliest stored count of any objective. If no counts are stored, it
+    began at the start of the newest continuous data before `at_s`.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)
@@ -388,8 +376,7 @@ def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
 
 
 def _oldest_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the time of the oldest row in unix seconds. The rows are probes, or requests and
-    reports of requests in flight."""
+    """The oldest probe, or the oldest request or in-flight report, in unix seconds."""
     if probes:
         known = [oldest_probe_unix_ns(engine)]
     else:
@@ -405,11 +392,11 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Count an objective's requests or probes in (from, to], by bucket and verdict (good, bad, …).
+    """Count an objective's requests or probes in (from, to], by bucket and verdict.
 
     A bucket includes the requests that ended in it, and the bad requests in flight that were last
-    reported in it. Simulated requests are counted separately. If `goodput` describes one group of
-    an objective, the result has the counts of all its groups.
+    reported in it. Simulated requests are counted separately. If `goodput` describes one group, all
+    groups of the objective are counted.
 
     Requests that were received before `received_from_s` are not read; None reads all.
     """
@@ -434,7 +421,6 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Do not fetch requests that ended before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         if roles:
             table = user_requests(engine, table, roles)
@@ -460,8 +446,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # Read the reports after the rows, so that no request is counted twice. If a row arrives between
-    # these two reads, the next evaluation counts it.
+    # Read the reports after the rows, so that no request is counted twice. A row that arrives
+    # between the two reads is counted by the next evaluation.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])

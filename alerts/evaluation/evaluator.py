@@ -1,15 +1,15 @@
-"""The live evaluator computes from the stored requests whether the alerts of objectives fire. It
-makes the same decisions as the generated Prometheus rules.
+"""Computes from the stored requests whether the alerts of objectives fire.
 
-The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
-instants, so a restart changes no result.
+The decisions equal those of the generated Prometheus rules. Each multiple of 15 s is evaluated
+once. After a pause, the evaluator continues with the missed instants, so a restart changes no
+result.
 
-If the clock was ahead and is then corrected, the last evaluation of an objective lies in the
-future. In this case, evaluation resumes after the last alert in the past, or `LONGEST_PAUSE_S` ago
-if there was no alert since then. Incidents that began in the future are ended.
+If the clock was ahead and is then corrected, the last evaluation lies in the future. Evaluation
+then resumes after the last alert in the past, at most `LONGEST_PAUSE_S` ago. Incidents that began
+in the future are ended.
 
-Late requests are counted even if they arrived while this process was stopped, because the writer
-marks the time steps of these requests (`store.alerting.slo_marks`). Past incidents do not change.
+Requests that arrived while this process was stopped are counted, because the writer marks their
+time steps (`store.alerting.slo_marks`). Past incidents do not change.
 """
 
 import time
@@ -48,33 +48,29 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Missed instants that are older than this many seconds are not evaluated, because an alert about
-them is too late to help."""
+"""Older missed instants are not evaluated, because an alert about them is too late to help."""
 BEHIND_S: Final = 60
-"""If the time of the last evaluation is more than this many seconds ahead of the present, the clock
-was wrong at that evaluation. The evaluator then continues at an earlier time (see above). If that
-time is ahead by fewer seconds, the evaluator waits until the present has reached that time."""
+"""If the last evaluation is further ahead than this, the clock was wrong. Otherwise, the evaluator
+waits until the present has reached that time."""
 RECOUNT_SHARE: Final = 10
-"""An evaluation that counts old requests again may take longer than the evaluation interval. In
-this case, the next recount of old requests waits for this many times the duration of that
-evaluation. So a sender of old requests cannot delay an alert."""
+"""If an evaluation that counts old requests again takes longer than the interval, the next such
+recount waits for this multiple of its duration, so that a sender of old requests cannot delay an
+alert."""
 ARRIVAL_S: Final = 15
-"""The evaluation of an instant takes place this many seconds after the instant, so that the last
-rows before the instant have arrived."""
+"""An instant is evaluated this much later, so that the last rows before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
-transactions per second, so one read covers at least 20 s."""
+"""Transactions whose marks are read at a time. Collectors commit up to a hundred per second, so one
+read covers at least 20 s."""
 
 
 class Evaluator:
     """Evaluates objectives from the store.
 
     Args:
-        objectives: the objectives to evaluate; those that Prometheus counts are skipped.
+        objectives: those that Prometheus counts are skipped.
         keep_s: the retention of requests, or None for unlimited retention.
-        alone: True if no other process evaluates objectives in the same database at the same time.
-            If False, counts are not cached. None means True if only one process can write to the
-            database.
+        alone: whether no other process evaluates objectives in the same database at the same time.
+            If not, counts are not cached. None: true if only one process can write to the database.
         elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
@@ -100,11 +96,10 @@ class Evaluator:
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """The time steps of late requests are not counted again before this time, in seconds of the
-        monotonic clock."""
+        """Late requests are not counted again before this time of the monotonic clock."""
 
     def follow(self) -> None:
-        """Read which groups are counted separately. Another process chooses these groups.
+        """Read which groups are counted separately, as another process has chosen.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -118,8 +113,7 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # If the clock of the server that sent the newest request is ahead, use the time of this
-        # request.
+        # The clock of the server that sent the newest request may be ahead.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -140,12 +134,11 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Find the time steps that received requests since the last call, and count these steps
-        again.
+        """Count the time steps again that received requests since the last call.
 
         Returns:
-            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
-            steps must wait, their marks stay in the store.
+            Whether steps that ended more than 2 · `SETTLED_S` ago are counted again now. If they
+                must wait, their marks stay in the store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -162,8 +155,7 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
-            # Stop when few marks are left, and not only when none is left: commits add marks during
-            # this loop, so on a slow database it might not end.
+            # Commits add marks during this loop, so on a slow database there are always some left.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
@@ -171,11 +163,11 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """Return the time from which the stored counts are incomplete; None without marks.
+        """The time from which the stored counts are incomplete; None without marks.
 
         Args:
-            extend: True if the history may now begin earlier. Its start changes only if the data
-                before the start is continuous. Other data from before the start changes no count.
+            extend: whether the history may now begin earlier. It does so only if the data before
+                its start is continuous.
         """
         if not marks:
             return None
@@ -199,8 +191,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # There are no requests or probes yet. Do not evaluate this instant: the first request
-            # or probe may still end at this instant, and each instant is evaluated only once.
+            # Do not evaluate this instant: the first request or probe may still end at it, and each
+            # instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -247,8 +239,7 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """Return the instant at which evaluation resumes, after the clock was ahead and instants in
-        the future were evaluated."""
+        """The instant at which evaluation resumes after the clock was ahead."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -271,8 +262,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The counts of the whole period are needed only for the share of the budget that a burn
-            # spent.
+            # Only the share of the budget that a burn spent needs the counts of the whole period.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )

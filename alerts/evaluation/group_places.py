@@ -1,13 +1,13 @@
-"""Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`. Clients can invent names, so the numbers of places and of
-stored candidates are limited. The places are assigned by these rules:
+"""Choose the groups of an objective that are counted separately, that is, have a *place*.
 
-- a free place goes to the group that had requests in the largest number of hours, because invented
-  names rarely repeat. If two groups had equally many hours, the one with more requests gets the
-  place;
+All other groups are counted as `other`. Clients can invent names, so the numbers of places and of
+stored candidates are limited:
+
+- a free place goes to the group that had requests in the most hours, then the most requests,
+  because invented names rarely repeat;
 - a group loses its place only to a group that had requests in more than twice as many hours. The
-  hours of the group without a place are counted only for the last day, so there are at most 24. So
-  an invented name cannot replace a tenant that had requests in 12 hours of the last week;
+  hours of the group without a place are counted only for the last day, so an invented name cannot
+  replace a tenant that had requests in 12 hours of the last week;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -39,14 +39,14 @@ HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
 """A candidate's hours with requests are forgotten after this many hours."""
 MAX_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of candidates (groups that may get a place) per objective."""
+"""Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""A week. Whether a group keeps its place depends on its hours with requests in the last week,
-because some groups have no requests at weekends."""
+"""Whether a group keeps its place depends on its hours of the last week, because some groups have
+no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""The first assignment reads the requests of only this many seconds, so that a start is fast."""
+"""The first assignment reads only this many seconds, so that a start is fast."""
 
 
 class Candidates:
@@ -75,11 +75,11 @@ class Candidates:
         }
 
     def hours(self, group: Group) -> int:
-        """Return the number of hours in which a group had requests."""
+        """The number of hours in which a group had requests."""
         return len(self._seen[group][0]) if group in self._seen else 0
 
     def ranked(self) -> list[Group]:
-        """Return the groups, the most active first."""
+        """The groups, the most active first."""
         return sorted(self._seen, key=lambda each: (-self.hours(each), -self._seen[each][1], each))
 
 
@@ -100,7 +100,7 @@ def assign_places(
     """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
-        placed_hours: for each group that has a place, its number of hours with requests.
+        placed_hours: the hours with requests of each group that has a place.
         fixed: groups that keep their place.
     """
     placed: list[Group] = []
@@ -125,8 +125,8 @@ def assign_places(
 def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
-    """Read the requests that were received, or the probes that were due, in [from_s, to_s). Add
-    their groups to the candidates."""
+    """Add the groups of the requests that were received, or the probes that were due, in [from_s,
+    to_s)."""
     window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
     if isinstance(goodput, GoodProbes):
         names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
@@ -148,8 +148,7 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add to the candidates the groups of the rows that the objective selects. For each row,
-    `codes` contains the verdict, and `at_unix_ns` the time: both (n,)."""
+    """Add the groups of the selected rows. `codes` (n,) are verdicts, `at_unix_ns` (n,) times."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -167,8 +166,7 @@ def _add(
 
 
 class GroupPlaces:
-    """Chooses which groups of an objective have a place (are counted separately), based on the
-    stored requests."""
+    """Chooses from the stored requests which groups of an objective have a place."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine
@@ -184,12 +182,14 @@ class GroupPlaces:
                 self._remember(each.indicator, groups_of(self._engine, each))
 
     def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Return the groups that had a place at the last update. Callable from any thread."""
+        """The groups that had a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
     def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """Return one objective for each group that has a place, `other` first. Assign the places
-        again if the last assignment was at least `EVERY_S` ago."""
+        """One objective for each group that has a place, `other` first.
+
+        The places are assigned again if the last assignment was at least `EVERY_S` ago.
+        """
         goodput = objective.indicator
         assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
@@ -225,8 +225,8 @@ class GroupPlaces:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # The stored hours are incomplete: only `candidates` has the hours that are not
-                # stored yet, and the hours in which the group was counted in `other`.
+                # Only `candidates` has the hours that are not stored yet, and those counted in
+                # `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)
@@ -252,10 +252,9 @@ class GroupPlaces:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """Return one objective for each group that has a place, `other` first. Does not write to the
-    store.
+    """One objective for each group that has a place, `other` first. Does not write to the store.
 
-    Before the first evaluation, the result contains the groups that would get a place.
+    Before the first evaluation, the groups that would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
@@ -278,8 +277,10 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups with one objective per group. Leave out the groups
-    that the access limits of `engine` exclude. Does not write to the store."""
+    """Replace each objective that has groups with one per group that `engine` may access.
+
+    Does not write to the store.
+    """
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

@@ -1,10 +1,9 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. The start of a burn is estimated by a cumulative sum (CUSUM). The
-estimate is the instant at which the rate of bad events most likely rose, from a rate that just
-meets the objective to a rate that triggers an alert. The incident is over after `QUIET_S` seconds
-without an alert. The end of an incident is the time of its last alert. So an alert that stops only
-briefly creates no second incident.
+A burn begins before its alert. A cumulative sum (CUSUM) estimates when the rate of bad events most
+likely rose, from a rate that just meets the objective to one that alerts. An incident ends with its
+last alert, but only after `QUIET_S` seconds without one, so that a short break creates no second
+incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -34,9 +33,9 @@ class Incident:
         fired_s: time of the first alert.
         last_s: time of the last alert.
         peak_burn: the highest burn rate while the alert fired, over the long window of the
-            severity's shortest pair of windows.
-        ended_s: the same as `last_s` if the incident is over, otherwise None.
-        simulated: True if the alert fires only because of simulated requests.
+            severity's shortest pair.
+        ended_s: `last_s` if the incident is over, otherwise None.
+        simulated: whether the alert fires only because of simulated requests.
     """
 
     slo: str
@@ -63,7 +62,7 @@ def advance(
         history: the counts, at least as far back as the longest window.
 
     Returns:
-        The incident as of this instant, with `ended_s` if it is over. None if there is no incident.
+        The incident as of this instant, with `ended_s` if it is over. None if there is none.
     """
     pairs = tuple(pair for pair in objective.policy.pairs if pair.severity == severity)
     policy = replace(objective.policy, pairs=pairs)
@@ -84,12 +83,11 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """Return the most likely start of a burn.
+    """The most likely start of a burn: the t that maximises bad(t) − k · all(t).
 
-    The start is the instant t that maximises bad(t) − k · all(t). bad(t) is the number of bad
-    events since t, and all(t) is the number of all events since t. r₀ is the rate of bad events
-    that just meets the objective, r₁ is the rate that just alerts, and k = (r₁ − r₀) / (ln r₁ − ln
-    r₀) (Lucas, 1985).
+    bad(t) and all(t) count the events since t. k = (r₁ − r₀) / (ln r₁ − ln r₀), where r₀ is the
+    rate of bad events that just meets the objective, and r₁ the rate that just alerts (Lucas,
+    1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -104,10 +102,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """Return the share of the period's budget that a burn spent; None without events.
+    """The share of the period's budget that a burn spent; None without events.
 
-    In the time without data, all requests count as good, at the request rate of the time with data.
-    If a burn lies in two calendar periods, the result is the share of the later period's budget.
+    Time without data counts as good, at the request rate of the time with data. For a burn in two
+    calendar periods, the share of the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

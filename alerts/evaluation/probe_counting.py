@@ -21,13 +21,13 @@ _HOUR_S = 3600
 def count_probes(
     engine: Engine, indicator: GoodProbes, from_s: int, to_s: int, bucket_s: int, lead_s: int
 ) -> list[SloCount]:
-    """Return the counts of verdicts on an objective's probes that ended in (from, to], by bucket.
+    """The counts of verdicts on an objective's probes that ended in (from, to], by bucket.
 
-    If `indicator` describes one group of an objective, the result has the counts of all its groups.
+    If `indicator` describes one group, all groups of the objective are counted.
 
     Args:
-        from_s: start in unix seconds.
-        to_s: end in unix seconds.
+        from_s: unix seconds.
+        to_s: unix seconds.
         lead_s: probes that were due more than this many seconds before `from_s` are not counted.
     """
     part = indicator.part

@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once: if the process crashes after the receiver's response and before the
-result is stored, the message is sent again with the same key (docs/decisions/093). Each channel has
-its own sender, so a slow channel does not delay the others.
+Delivery is at least once: after a crash between the receiver's response and the storing of the
+result, the message is sent again with the same key (docs/decisions/093). Each channel has its own
+sender, so that a slow channel does not delay the others.
 """
 
 import math
@@ -48,8 +48,7 @@ class DeliveryResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to deliver a notification. `repeat` is True if the notification had been delivered
-    before."""
+    """An attempt to deliver a notification. `repeat`: whether it had been delivered before."""
 
     row: Notification
     result: DeliveryResult
@@ -62,7 +61,7 @@ class ChannelSender:
 
     Args:
         newest: returns the message of a row of the outbox, with the current numbers.
-        clock_s: returns the time in unix seconds.
+        clock_s: unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
 
@@ -85,8 +84,7 @@ class ChannelSender:
         self._counts = Counter(dict.fromkeys(DeliveryResult, 0))
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
-        """Creation time of the oldest message that the last call of `deliver` left undelivered.
-        None if no message waits."""
+        """Creation time of the oldest message that the last `deliver` left undelivered, if any."""
 
     @property
     def counts(self) -> dict[DeliveryResult, int]:
@@ -98,11 +96,11 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message. If `stop` returns True, no more messages are tried.
+            stop: called before each message; True ends the call.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:
-            LeaseLost: the lease was lost. The remaining messages are not tried.
+            LeaseLost: the remaining messages are not tried.
             StoreUnavailable: the database cannot be used. The last message may be sent again.
         """
         attempts = []
@@ -141,8 +139,7 @@ class ChannelSender:
 def _row_after_attempt(
     row: Notification, answer: ChannelResponse, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, DeliveryResult]:
-    """Return the row as it is stored after an attempt, and the result of the attempt. If the
-    attempt repeats a delivered message and fails, the row stays marked as delivered."""
+    """The row to store after an attempt. If a repeated attempt fails, the row stays delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is DeliveryVerdict.DELIVERED:
         delivered = replace(

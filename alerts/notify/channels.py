@@ -1,7 +1,4 @@
-"""Data types of notification channels and their requests. Pure.
-
-Each kind of channel has a module that renders a message as an HTTP request.
-"""
+"""Data types of notification channels and their requests. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,8 +21,8 @@ class Channel:
     """A destination of notifications.
 
     Args:
-        name: unique name; it appears in the outbox, in the log and on `/metrics`.
-        url: the address; may contain a token.
+        name: unique; it appears in the outbox, in the log and on `/metrics`.
+        url: may contain a token.
         key: PagerDuty's routing key, or the key that signs a webhook's body.
     """
 
@@ -38,7 +35,7 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets to remove from a receiver's response before the response is displayed."""
+        """Secrets to remove from a receiver's response before it is displayed."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 
@@ -53,5 +50,4 @@ class ChannelPost:
 
 
 REPEAT_S = 60
-"""Interval at which a firing alert is sent to Alertmanager again. Prometheus has the same resend
-delay."""
+"""Interval at which a firing alert is sent to Alertmanager again, as by Prometheus."""

@@ -1,11 +1,10 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
-new channel also receives the open incidents. If an incident ended before its first notification, no
-notification is added.
+The stored incidents are compared with the outbox, so a crash loses no notification, and a new
+channel receives the open incidents. An incident that ended before its first notification gets none.
 
-A message is sent at once, even without the likely cause. When the cause is found, the `firing`
-message is sent again, as an update, to each channel that received it without the cause.
+A message is sent at once. When the likely cause is found, the `firing` message is sent again, as an
+update, to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ from store.alerting.notifications import (
 )
 
 REFRESH_S: Final = 60
-"""Maximum age, in seconds, of a message's numbers when the message is sent or repeated."""
+"""Maximum age of a message's numbers when it is sent or repeated."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
@@ -45,8 +44,7 @@ class Notifier:
 
     Args:
         explorer_url: returns the explorer's address for links; None for no link.
-        likely_cause: returns an incident's likely cause, or None if the cause is not known yet.
-            Must not block.
+        likely_cause: returns an incident's likely cause, or None if not known yet. Must not block.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Add new notifications to the outbox. Update the numbers in unsent notifications.
+        """Add new notifications to the outbox. Update the numbers in unsent ones.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call catches up.
@@ -109,7 +107,7 @@ class Notifier:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """Return a row's message. If the incident is open, the numbers are at most a minute old.
+        """A row's message. If the incident is open, the numbers are at most a minute old.
 
         Callable from any thread. Does not store the new numbers, because only the channel's sender
         may write the row.
@@ -196,7 +194,7 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Return whether the row was delivered without a cause and is not due to be sent again."""
+    """Whether the row was delivered without a cause and is not due to be sent again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:

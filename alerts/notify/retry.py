@@ -1,7 +1,7 @@
 """When to retry a notification, and when to give up. Pure.
 
 Exponential back-off: 5 s, doubled up to 5 min. Each wait is shortened by a random share of up to
-half, so that senders retry at different times. A receiver's Retry-After is respected.
+half, so that senders retry at different times.
 """
 
 from typing import Final
@@ -9,12 +9,11 @@ from typing import Final
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 300.0
 GIVE_UP_S: Final = 6 * 3600
-"""Seconds after which delivery of a message is abandoned, because a page that arrives later would
-not help. The evaluator skips missed instants of this age for the same reason."""
+"""A page that arrives later would not help. The evaluator skips missed instants of this age too."""
 
 
 def delay_s(attempts: int, chance: float, retry_after_s: float | None = None) -> float:
-    """Return the seconds to wait before the next attempt.
+    """The seconds to wait before the next attempt.
 
     Args:
         attempts: number of failed attempts, 1 or more.

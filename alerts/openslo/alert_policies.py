@@ -1,12 +1,11 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
-A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows. The burn
-rate must be above `threshold` over both windows. `lookbackWindow` is the long window and
-`alertAfter` the short window. Without `alertAfter`, the short window is a twelfth of the long
-window.
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows:
+`lookbackWindow` is the long window and `alertAfter` the short window, a twelfth of the long window
+by default. The burn rate must be above `threshold` over both.
 
 Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
-Alerts", recommends a short window of a twelfth of the long window.
+Alerts", for the twelfth.
 """
 
 import re
@@ -34,7 +33,7 @@ CONDITION: Final = ("description", "severity", "condition")
 TARGET: Final = ("description", "target")
 SHORT_PART: Final = 12
 SHORTEST_S: Final = 60
-"""The shortest allowed window: four evaluations of 15 s, and at least one scrape."""
+"""Four evaluations of 15 s, and at least one scrape."""
 
 _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
@@ -54,7 +53,7 @@ class AlertPolicy:
 
 
 def read_condition(spec: MappingReader) -> WindowPair:
-    """Return the pair of windows of an AlertCondition.
+    """The pair of windows of an AlertCondition.
 
     Raises:
         DocumentError: the document is not an AlertCondition, or its kind is not supported.
@@ -87,7 +86,7 @@ def read_condition(spec: MappingReader) -> WindowPair:
 def read_policy(
     spec: MappingReader, name: str, conditions: Mapping[str, MappingReader]
 ) -> AlertPolicy:
-    """Return the policy of an AlertPolicy document.
+    """The policy of an AlertPolicy document.
 
     Raises:
         DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
@@ -133,7 +132,7 @@ def policies_of(
     policies: Mapping[str, MappingReader],
     conditions: Mapping[str, MappingReader],
 ) -> tuple[AlertPolicy, ...]:
-    """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
+    """The AlertPolicies that an SLO contains or refers to; empty if there are none.
 
     Raises:
         DocumentError: a policy is malformed or unknown.
@@ -182,10 +181,8 @@ def _policy_by_name(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: MappingReader, period_s: int, target: Fraction
 ) -> Policy:
-    """Return the policy of one objective.
-
-    The policy has the conditions of the objective's AlertPolicies. Without AlertPolicies, it is the
-    built-in policy for the objective's period.
+    """The policy of one objective: the conditions of its AlertPolicies, or else the built-in policy
+    for its period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.
@@ -193,8 +190,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # If two conditions have the same windows, the condition with the lower threshold alerts first,
-    # so the other one is dropped.
+    # Of two conditions with the same windows, the lower threshold alerts first.
     lowest: dict[tuple[int, int, int], WindowPair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

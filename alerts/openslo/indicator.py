@@ -28,12 +28,11 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MAX_LABELS: Final = 5
-"""Maximum number of labels that define groups. With more labels, groups have too few events for a
-budget."""
+"""With more labels, groups have too few events for a budget."""
 
 
 def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingReader:
-    """Return the spec of the inline or referenced indicator."""
+    """The spec of the inline or referenced indicator."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
     if "indicator" in spec:
@@ -49,7 +48,7 @@ def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingR
 
 
 def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
-    """Return the indicator of an SLI.
+    """The indicator of an SLI.
 
     Raises:
         DocumentError: the SLI is malformed, or its kind is not supported.
@@ -96,7 +95,7 @@ def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups that are always counted separately: values of the only field of `by`."""
+    """The groups that are always counted separately: values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:

@@ -1,5 +1,4 @@
-"""Read the metadata of an OpenSLO document: its name, and the labels and annotations of its
-alerts."""
+"""Read the metadata of an OpenSLO document: its name, and its alerts' labels and annotations."""
 
 import re
 from typing import Final
@@ -21,7 +20,7 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
 def name_of(metadata: MappingReader) -> str:
-    """Return the name. Check that the labels and annotations are strings.
+    """The name. The labels and annotations are only checked.
 
     Raises:
         DocumentError: the name, a label or an annotation is invalid.
@@ -37,10 +36,10 @@ def name_of(metadata: MappingReader) -> str:
 
 
 def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
-    """Return the labels with their names in Prometheus.
+    """The labels with their names in Prometheus.
 
-    The items of a sequence are joined by commas. Characters that Prometheus does not allow in a
-    label name become _: `example.com/team` becomes `example_com_team`.
+    The items of a sequence are joined by commas. Characters that Prometheus does not allow become
+    _: `example.com/team` becomes `example_com_team`.
 
     Raises:
         DocumentError: two labels have the same name in Prometheus, or a label is reserved.
@@ -61,7 +60,7 @@ def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
 
 
 def annotations_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
-    """Return the annotations with names that Prometheus allows.
+    """The annotations with names that Prometheus allows.
 
     Raises:
         DocumentError: two annotations have the same name in Prometheus, or an annotation is

@@ -24,8 +24,7 @@ After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
 """Consecutive failures after which hooks are switched off. A hook that is incompatible with this
-vLLM fails 100 times in about a second.
-"""
+vLLM fails 100 times in about a second."""
 
 failures: Counter[str] = Counter()
 """Failures of the plugin's own code by hook name."""

@@ -108,8 +108,7 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
     """Searches the answer for reasoning, tool calls and content. None before the first byte and
-    after the search.
-    """
+    after the search."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads

@@ -261,8 +261,7 @@ GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
 """Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is the
-share of the memory capacity.
-"""
+share of the memory capacity."""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")

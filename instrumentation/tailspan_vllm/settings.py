@@ -40,8 +40,7 @@ class Settings:
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
     """Read early, because vLLM's option `--otlp-traces-endpoint` later changes a variable for
-    vLLM's own spans.
-    """
+    vLLM's own spans."""
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
     interval_s: float

@@ -24,8 +24,7 @@ from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
 """Above this many waiting steps, `record` adds them up itself, which takes about 2 ms. With 256
-running requests, a step takes about 8 kB.
-"""
+running requests, a step takes about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
 """Maximum number of stored steps, reached only if the reading thread is stopped while it adds up.

@@ -20,8 +20,7 @@ _PLACES: Final = tuple(
 
 class BlockHashes(NamedTuple):
     """The first `HASH_BYTES` bytes of each hash of one request. The first hash is that of the empty
-    prompt.
-    """
+    prompt."""
 
     block_tokens: int
     hashes: bytes

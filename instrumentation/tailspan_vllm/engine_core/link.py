@@ -29,8 +29,7 @@ TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
 """Maximum memory of unread messages. An account takes about 400 bytes, so the log holds about 50 s
-of accounts at 200 requests per second.
-"""
+of accounts at 200 requests per second."""
 
 RECENT = 512
 """A new front end receives at most this many messages from before its connection."""

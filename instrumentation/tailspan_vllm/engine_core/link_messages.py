@@ -37,16 +37,14 @@ _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
 """The byte after the numbers is the index in `TIERS` of the KV-cache load's tier plus one, or 0 if
 unknown. The last two fields are the tokens per block and the number of hashes. The hashes and the
-request id follow the struct.
-"""
+request id follow the struct."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
     """An engine's properties, which a front end without a stat logger learns only from this
-    message.
-    """
+    message."""
 
     engine: int
     started_unix_ns: int

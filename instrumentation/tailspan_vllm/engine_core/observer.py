@@ -39,21 +39,18 @@ CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
 """Interval of a busy engine's samples. An engine that becomes idle sends one at once. A sample
-takes about 20 µs.
-"""
+takes about 20 µs."""
 
 TRACK_LIMIT = 65536
 """Requests above this limit are not tracked, and their accounts count as dropped."""
 
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended. Pipeline parallelism has one per stage,
-and asynchronous scheduling adds one. At the maximum, the hook has missed the ends of steps.
-"""
+and asynchronous scheduling adds one. At the maximum, the hook has missed the ends of steps."""
 
 UNSEEN_ENDS = 1024
 """If the ledger tracks this many requests more than the scheduler has, the hook has missed their
-ends, and the observer removes their tracks.
-"""
+ends, and the observer removes their tracks."""
 
 
 class _EndedStep(NamedTuple):
@@ -105,8 +102,7 @@ class EngineObserver:
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
         """Whether vLLM is processing the outputs of a step. A request that is freed meanwhile had
-        work in the step.
-        """
+        work in the step."""
         self._waiting = WaitingRequests(TRACK_LIMIT)
         self._ladders = ladders
         self._hashes: HashReader | None = None
@@ -353,8 +349,7 @@ class EngineObserver:
 
     def lose_track(self) -> None:
         """Remove all tracks after a hook failed. They lack its data, so their accounts would be
-        wrong.
-        """
+        wrong."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)

@@ -37,8 +37,7 @@ class HoldReason(IntEnum):
 
 class QueueWait(NamedTuple):
     """A wait that has ended: its begin, the seconds by obstacle, and the seconds of `parts.held` by
-    reason (None if unknown).
-    """
+    reason (None if unknown)."""
 
     queued: float
     parts: RequestQueueParts
@@ -50,8 +49,7 @@ class _Wait:
     queued: float
     before: list[float] = field(default_factory=list)
     """`Queue._sums` at the first decision after the request's arrival, plus the increase of
-    `Queue._sums` while the request was ineligible, so that this time counts only as ineligible.
-    """
+    `Queue._sums` while the request was ineligible, so that this time counts only as ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
     """Seconds in which the request was ineligible, by `HoldReason`, without the current period."""

@@ -104,8 +104,7 @@ class Billing:
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
         """The billed engine time of one request up to step `last`. None of its steps may be
-        dropped.
-        """
+        dropped."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

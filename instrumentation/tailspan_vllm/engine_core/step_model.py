@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
 """Typical values of 1, P, Q, C, N, L, which scale the variables so that the normal equations are
-well conditioned.
-"""
+well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 more steps."""
@@ -39,8 +38,7 @@ HUBER = 3.0
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
 """A step is stalled if its duration exceeds the prediction by both: `STALL_TYPICAL` typical errors,
-and `STALL_RATIO` times the prediction.
-"""
+and `STALL_RATIO` times the prediction."""
 
 
 PACE_STEP = 0.02
@@ -76,13 +74,11 @@ class FittedStepModel:
         """Weight of the newest step. It rises instead of all earlier weights falling."""
         self.pace = 1.0
         """Running median of measured / predicted duration. It follows a slower machine within tens
-        of steps; the fit needs thousands.
-        """
+        of steps; the fit needs thousands."""
         self._typical_ratio = 0.2
         self._typical_of = [0.2, 0.2]
         """Typical relative errors of steps without and with prefill. Launches vary more than CUDA
-        graphs.
-        """
+        graphs."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0
@@ -95,8 +91,7 @@ class FittedStepModel:
     @property
     def error_ratio(self) -> float | None:
         """The typical absolute out-of-sample error, relative to the prediction; None before the
-        first.
-        """
+        first."""
         return self._typical_ratio if self.ready else None
 
     @property

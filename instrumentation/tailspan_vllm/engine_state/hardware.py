@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 MAX_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times VLLM_ENGINE_READY_TIMEOUT_S (600 s). An older process
-created the engine long after its own start.
-"""
+created the engine long after its own start."""
 
 
 class Machine(NamedTuple):

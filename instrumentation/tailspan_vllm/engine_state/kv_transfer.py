@@ -31,8 +31,7 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
 """Tailspan's metrics of each of the connectors' metrics. Transfers to and from an offloading tier
-are counted in total and by direction.
-"""
+are counted in total and by direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
         "op_size": names.KV_OFFLOAD_LOAD_BYTES,

@@ -171,8 +171,7 @@ class AccountJoin:
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
         """States of the engines without a stat logger in this process, such as those of an offline
-        `LLM`.
-        """
+        `LLM`."""
         with self._lock:
             identities = dict(self._identities)
         self._unclaimed.update(engine for engine in identities if engine not in known)

@@ -26,8 +26,7 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 
 _MILLISECONDS_FROM: Final = 1000.0
 """Timeouts from this value on are milliseconds, as in the specification; smaller ones are seconds,
-as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000 s.
-"""
+as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000 s."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """Allowed both in gRPC metadata and in HTTP headers."""

@@ -27,8 +27,7 @@ REPORT_S: Final = 10.0
 
 MAX_REQUESTS: Final = 1_000
 """Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at a
-time on the largest GPUs (`max_num_seqs`).
-"""
+time on the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""

@@ -27,8 +27,7 @@ CPUS: Final = os.cpu_count()
 
 SAMPLES_LIMIT: Final = 600
 """Maximum number of samples that wait for an unreachable collector. Dropping the oldest loses no
-counts, because totals are cumulative.
-"""
+counts, because totals are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
 """For encoding spans. The export adds the replica's resource."""
@@ -48,8 +47,7 @@ class EngineCoreReader:
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
         """Seconds of the start's parts before the server's first process, by name; None until
-        known.
-        """
+        known."""
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()
@@ -59,7 +57,7 @@ class EngineCoreReader:
 
     @property
     def connected(self) -> bool:
-        """Return whether the connections to all engines are open."""
+        """Whether the connections to all engines are open."""
         return self._join.connections >= max(1, len(self.engines))
 
     @guard.catch_exceptions("read_link")

@@ -15,8 +15,7 @@ LONGEST_PAUSE_S: Final = 30.0
 
 JITTER: Final = 0.2
 """Pauses vary by at most this share, as in OpenTelemetry's exporters, so that servers do not retry
-at the same time.
-"""
+at the same time."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
 """The longest pause that a collector may request. During a longer one, the queue could overflow."""

@@ -37,8 +37,7 @@ FLUSH_S: Final = 2.0
 
 READ_S: Final = 0.2
 """Interval between two reads of a busy link. Other links are read only when the engines are
-sampled, because a read takes 0.2 to 0.4 ms of CPU.
-"""
+sampled, because a read takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -53,14 +52,12 @@ SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
 """Attempts to connect to engines at their first requests, and the pause between them. The number is
-limited, because an engine on another machine has no link.
-"""
+limited, because an engine on another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time that the first export waits for the server's port, which is part of the replica's
 name. The port is known when the server builds its application, usually seconds after the engine is
-ready. Until then, requests and up to ten minutes of samples are queued.
-"""
+ready. Until then, requests and up to ten minutes of samples are queued."""
 
 REFUSED_SHARE: Final = 4
 """The queue of refused requests has the main queue's limit divided by this number."""

@@ -37,8 +37,7 @@ class ExportVerdict(Enum):
     """The collector refuses this message, but may accept some of its items."""
     DENIED = "denied"
     """The collector refuses every message, because the token is wrong or the service does not
-    exist.
-    """
+    exist."""
 
 
 class ExportResponse(NamedTuple):
@@ -94,8 +93,7 @@ _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
 """Limits gRPC's own pause between connection attempts (default: two minutes), which would be added
-to the outbox's pause.
-"""
+to the outbox's pause."""
 
 
 def post_to(destination: Destination) -> Post:

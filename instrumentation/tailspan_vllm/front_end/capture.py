@@ -205,8 +205,7 @@ _capture: Capture | None = None
 
 def process_capture() -> Capture:
     """The `Capture` of this process, created at the first call, after vLLM has forked its
-    processes.
-    """
+    processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

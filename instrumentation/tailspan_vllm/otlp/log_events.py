@@ -28,7 +28,7 @@ _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
 
 @dataclass(frozen=True, slots=True)
 class EngineStartEvent:
-    """The start of an engine. The engine has run with these arguments since `at_unix_ns`."""
+    """An engine has run with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int

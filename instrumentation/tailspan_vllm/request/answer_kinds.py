@@ -99,19 +99,16 @@ class StreamedAnswer:
         self._marker = markers.content
         self._at = self._after = 0
         """Where the marker of the current kind begins and ends in a chunk. The bytes before a
-        marker are the same in every chunk of a stream.
-        """
+        marker are the same in every chunk of a stream."""
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
         """`_before`: tokens before the current kind began. `_seen`: tokens up to the last chunk
-        that had a kind.
-        """
+        that had a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
         self._without_kind = 0, 0
         """The length and the hash of the last event without a kind. All events of a stream with an
-        empty text are equal, so only the first is searched.
-        """
+        empty text are equal, so only the first is searched."""
 
     def sent(self, body: bytes) -> bool:
         """Search the next bytes of the stream. Return False if no more bytes are needed."""

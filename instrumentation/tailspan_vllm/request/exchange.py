@@ -26,8 +26,7 @@ OPERATIONS = {
     "/inference/v1/generate": "text_completion",
 }
 """GenAI operations by route. Requests to these routes are reported even if they never reach the
-engine.
-"""
+engine."""
 
 
 _OK = 200
@@ -88,8 +87,7 @@ class Exchange:
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
         """Requests to the engine that are not yet reported, in order of arrival. A client can cause
-        many, and each must be removed in constant time.
-        """
+        many, and each must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -106,8 +104,7 @@ class Exchange:
 
     def begin_answer(self) -> Answer | None:
         """The reader of the answer. None if its status is not 200, it is compressed, or it has no
-        text.
-        """
+        text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -129,7 +126,7 @@ class Exchange:
 
     @property
     def entered_engine(self) -> bool:
-        """Return whether the exchange made a request to the engine."""
+        """Whether the exchange made a request to the engine."""
         return self.engine_requests > 0
 
     @property
@@ -248,7 +245,7 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Return whether the engine has not yet reported how the request ended."""
+        """Whether the engine has not yet reported how the request ended."""
         return self.ended is None
 
 

@@ -19,8 +19,7 @@ _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
 
 STOPPED_S: Final = 10.0
 """Readings happen every second. After a longer interval, this process itself was stopped, which is
-not reported as a hang.
-"""
+not reported as a hang."""
 
 
 class InFlight:

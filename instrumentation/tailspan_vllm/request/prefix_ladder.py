@@ -15,8 +15,7 @@ from typing import Final
 
 PER_DOUBLING: Final = 4
 """Positions added each time that the number of blocks doubles. See
-docs/benchmarks.md#prefix-ladders.
-"""
+docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
 
@@ -40,8 +39,7 @@ HASH_BYTES: Final = 4
 
 DIGEST_BYTES: Final = 3
 """24 bits, which are four characters. Among 10,000 other prompts with the same beginning, the
-probability that one has the same digest by chance is 0.06 %.
-"""
+probability that one has the same digest by chance is 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -53,8 +51,7 @@ _PERSON: Final = b"tailspan ladder"
 
 class LadderKey:
     """The key derived from a deployment's secret. Replicas with the same secret have comparable
-    ladders.
-    """
+    ladders."""
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()

@@ -34,8 +34,7 @@ class RequestRecord:
     arrived: float | None = None
     handed: float | None = None
     """When the front end sent the request to the engine, which accepts requests only between two
-    steps.
-    """
+    steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -51,8 +50,7 @@ class RequestRecord:
     """Whether the export waits for the request's account. Not exported."""
     left_early: bool = False
     """Whether the client disconnected before the engine's first output, so that only the account
-    has the engine's timestamps.
-    """
+    has the engine's timestamps."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

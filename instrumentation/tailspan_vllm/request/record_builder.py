@@ -92,8 +92,7 @@ class RecordBuilder:
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
         """The record of a request that did not reach the engine, or that no hook inside vLLM
-        captured.
-        """
+        captured."""
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:

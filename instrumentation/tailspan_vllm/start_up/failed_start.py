@@ -28,8 +28,7 @@ ENDED: Final = "exit"
 
 class FailedStart(NamedTuple):
     """A failed start: its parts in seconds by attribute name, the name of the last part, and the
-    class of the exception or `ENDED`.
-    """
+    class of the exception or `ENDED`."""
 
     engine: int
     parts: dict[str, float]
