@@ -1,7 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
-This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no coroutine is
-added per chunk. After the first byte, chunks only pass through `request/answer_kinds.py`.
+This is the outermost ASGI layer. `send` is wrapped in a plain function, to add no coroutine per
+chunk. After the first byte, chunks only pass through `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Maximum time from the end of a response until the engine reports the end of the request."""
+"""From the end of a response until the engine reports the end of the request."""
 
 
 class TimingMiddleware:
-    """ASGI middleware that times the HTTP requests of a vLLM server, once if it is added twice."""
+    """ASGI middleware that times a vLLM server's requests, once if it is added twice."""
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
@@ -35,7 +35,7 @@ class TimingMiddleware:
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection, and time it if it is an HTTP request."""
+        """Time the connection if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
@@ -107,8 +107,7 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """Searches the answer for reasoning, tool calls and content. None before the first byte and
-    after the search."""
+    """None before the first byte and after the search."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads
@@ -129,10 +128,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 
 
 def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
-    """Record the first message or the first byte of an answer.
-
-    Returns: the function that searches the rest of the answer, if any.
-    """
+    """Return the function that searches the rest of the answer, if any."""
     if message["type"] == "http.response.start":
         exchange.answered(message)
         return None

@@ -1,9 +1,7 @@
 """Copies the block hashes from which a request's prefix ladder is computed.
 
-A prefix ladder is a list of keyed digests of a few prefixes of the request's tokens. vLLM hashes
-each full block of tokens with all blocks before it, and with the adapter, images and cache salt.
-
-Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
+vLLM hashes each full block of tokens with all blocks before it, and with the adapter, images and
+cache salt. Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
 """
 
 import sys
@@ -15,22 +13,19 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Element n: the indices of the hashes to copy for a prefix ladder with n digests."""
+"""The indices of the hashes to copy, by the number of digests of the ladder."""
 
 
 class BlockHashes(NamedTuple):
-    """The first `HASH_BYTES` bytes of each hash of one request. The first hash is that of the empty
-    prompt."""
+    """The first `HASH_BYTES` bytes of each hash, beginning with the empty prompt's."""
 
     block_tokens: int
     hashes: bytes
 
 
 class HashReader:
-    """Reads the block hashes of an engine's requests.
-
-    Args:
-        scheduler: vLLM's scheduler, which must already have hashed a prompt.
+    """Reads the block hashes of an engine's requests. `scheduler` must already have hashed a
+    prompt.
 
     Raises:
         LookupError: this vLLM lacks the attribute that the message names.
@@ -50,7 +45,7 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """The hashes of the request's tokens, or None if vLLM has not hashed all blocks."""
+        """None if vLLM has not hashed all blocks."""
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
         if number != request.num_tokens // self._block_tokens:

@@ -6,11 +6,8 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Each request's share of the step's encoder inputs, by request id.
-
-    The shares are proportional to the prompt tokens of the inputs, or equal if these cannot be
-    read.
-    """
+    """Each request's share, by the prompt tokens of its inputs; equal shares if these cannot be
+    read."""
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:
         return {}

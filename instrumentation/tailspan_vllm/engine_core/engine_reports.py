@@ -1,4 +1,4 @@
-"""An engine's identity (name, configuration, hardware) and the gauges of its samples."""
+"""An engine's identity, and the gauges of its samples."""
 
 import os
 from typing import Any
@@ -30,7 +30,7 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
 
 
 def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
-    """The longest step, and the coefficients and errors of the step model if it is fitted."""
+    """The longest step, and the step model if it is fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
     if model.ready:
         gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))

@@ -1,17 +1,16 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-The engine sends each request's account: what the step ledger measured for it. The front end adds
-the account to the request's span.
+The engine sends each request's account, what the step ledger measured for it; the front end adds it
+to the request's span.
 
-The ends find each other by a token that child processes inherit in their environment. Any local
-process can read the token in /proc/net/unix, so each end also asks the kernel which user runs the
-other process, and accepts only its own user.
+The ends find each other by a token that child processes inherit. Any local process can read the
+token in /proc/net/unix, so each end also asks the kernel for the other's user, and accepts only its
+own.
 
-The engine never waits for a front end. Messages stay in one log of limited size. A message removed
-before a front end received it counts as dropped.
+The engine never waits. Messages stay in one log of limited size; a message removed before a front
+end received it counts as dropped.
 
-The link uses Linux's abstract sockets. On other systems, or if engine and front end are on
-different machines, spans lack the engine's accounts.
+Without Linux's abstract sockets, or across machines, spans lack the accounts.
 """
 
 import errno
@@ -28,17 +27,16 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Maximum memory of unread messages. An account takes about 400 bytes, so the log holds about 50 s
-of accounts at 200 requests per second."""
+"""About 50 s of accounts (400 bytes each) at 200 requests per second."""
 
 RECENT = 512
-"""A new front end receives at most this many messages from before its connection."""
+"""Maximum number of earlier messages that a new front end receives."""
 
 PACKET_BYTES = 32768
-"""Maximum size of a packet. The kernel's send buffer (212,992 bytes by default) holds several."""
+"""The kernel's send buffer (212,992 bytes by default) holds several packets."""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message. An account has at most 1,500 bytes."""
+"""An account has at most 1,500 bytes."""
 
 PACKETS_PER_FLUSH = 16
 
@@ -60,7 +58,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def make_token(environ: "os._Environ[str]") -> None:
-    """Set a token for this process and its child processes, unless a parent has set one."""
+    """Set a token for this process and its children, unless a parent has set one."""
     environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
 
 
@@ -83,7 +81,7 @@ class EngineEnd:
         """Messages lost before delivery, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log. Drop the oldest messages if the log is full."""
+        """Append a message to the log, or drop the oldest if the log is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -109,10 +107,8 @@ class EngineEnd:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a sample to one front end only, so that its totals are not reported twice.
-
-        An unsent earlier sample is replaced.
-        """
+        """Send a sample to one front end only, so that its totals are not reported twice. It
+        replaces an unsent one."""
         self._accept()
         if not self._fronts:
             return
@@ -188,7 +184,7 @@ class EngineEnd:
         """A packet with the messages from `position` on, and their number."""
         framed: list[bytes] = []
         size = 0
-        # Indexing a deque is quick near its end, where most front ends read.
+        # A deque is quick near its end, where most front ends read.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -256,7 +252,7 @@ class FrontEndLink:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A blocking `connect` would wait while the queue of the engine's listener is full.
+        # A blocking `connect` would wait while the listener's queue is full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

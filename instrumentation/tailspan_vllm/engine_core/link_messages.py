@@ -1,6 +1,6 @@
-"""The messages from an engine core to its front ends: account, identity and sample.
+"""The messages from an engine core to its front ends.
 
-Accounts are binary, because they are frequent. The other kinds are JSON.
+Accounts are binary, because they are frequent. Identities and samples are JSON.
 """
 
 import json
@@ -35,16 +35,14 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""The byte after the numbers is the index in `TIERS` of the KV-cache load's tier plus one, or 0 if
-unknown. The last two fields are the tokens per block and the number of hashes. The hashes and the
-request id follow the struct."""
+"""After the numbers: the tier of the KV-cache load (index in `TIERS` plus one, 0 if unknown),
+tokens per block, number of hashes. The hashes and the request id follow the struct."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """An engine's properties, which a front end without a stat logger learns only from this
-    message."""
+    """An engine's properties, for front ends without a stat logger."""
 
     engine: int
     started_unix_ns: int
@@ -58,7 +56,7 @@ class Identity(NamedTuple):
 
 
 class RequestAccount(NamedTuple):
-    """One request's account, and the number of the engine that sent it."""
+    """One request's account, and the engine that sent it."""
 
     request_id: str
     engine: int
@@ -66,7 +64,7 @@ class RequestAccount(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
-    """Encode an account. A long request id is shortened as in the front end."""
+    """A long request id is shortened as in the front end."""
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
     held = account.waited.held if account.waited else None
@@ -102,7 +100,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
-    """Decode a message of any of the three kinds.
+    """Decode a message of any kind.
 
     Raises:
         ValueError: the message is malformed.

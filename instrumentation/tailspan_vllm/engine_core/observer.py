@@ -1,11 +1,10 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module and catches its exceptions. After an exception, the requests
-in the engine lose their accounts (what the step ledger measured for them).
+`scheduler_hooks.py` catches exceptions. After one, the requests in the engine lose their accounts.
 
-A step costs a few sums and a loop over the requests in prefill. All other work is done ten times a
-second for several steps together. Done in each step, it would take three times as long, because
-running the model evicts this module's code from the CPU caches.
+Only a few sums and a loop over the requests in prefill run in each step. All other work is done ten
+times a second for several steps together; in each step it would take three times as long, because
+running the model evicts this code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -38,24 +37,21 @@ from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external
 CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
-"""Interval of a busy engine's samples. An engine that becomes idle sends one at once. A sample
-takes about 20 µs."""
+"""Interval of a busy engine's samples; an idle one sends at once. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Requests above this limit are not tracked, and their accounts count as dropped."""
+"""Requests above this limit are not tracked, and have no account."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one per stage,
-and asynchronous scheduling adds one. At the maximum, the hook has missed the ends of steps."""
+"""Pipeline parallelism has one step per stage under way, and asynchronous scheduling one more. At
+this number, the hook has missed the ends of steps."""
 
 UNSEEN_ENDS = 1024
-"""If the ledger tracks this many requests more than the scheduler has, the hook has missed their
-ends, and the observer removes their tracks."""
+"""If the ledger has this many tracks more than the scheduler has requests, the hook has missed
+their ends, and the tracks are removed."""
 
 
 class _EndedStep(NamedTuple):
-    """A step that has ended and is not yet in the ledger."""
-
     work: StepWork
     begun: float
     ended: float
@@ -101,8 +97,8 @@ class EngineObserver:
         self._leaving: list[_EndedRequest] = []
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM is processing the outputs of a step. A request that is freed meanwhile had
-        work in the step."""
+        """Whether vLLM is processing a step's outputs. A request freed meanwhile had work in the
+        step."""
         self._waiting = WaitingRequests(TRACK_LIMIT)
         self._ladders = ladders
         self._hashes: HashReader | None = None
@@ -114,7 +110,7 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine without a track, because of `TRACK_LIMIT` or a failed hook."""
+        """Requests without a track, because of `TRACK_LIMIT` or a failed hook."""
         self._no_account = 0
         """Number of lost accounts."""
 
@@ -127,7 +123,7 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
-        """Call the listener with a request that is about to enter the queue."""
+        """Call the listener with a request before it enters the queue."""
         if self._listener is not None:
             self._listener.began(scheduler, request)
 
@@ -213,11 +209,11 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy the block hashes of a request before vLLM frees it. Stop copying after a failure."""
+        """Copy a request's block hashes before vLLM frees it. Stop after a failure."""
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # There are no hashes without prefix caching, or if the request is shorter than a block.
+        # There are none without prefix caching, or if the request is shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -272,7 +268,7 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """The last step with work for the request, or else the last ended step."""
+        """Or else the last ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -314,7 +310,6 @@ class EngineObserver:
                 self._sample(scheduler)
 
     def _catch_up(self) -> None:
-        """Add ended steps to the ledger, and send the accounts of ended requests."""
         steps, self._ended = self._ended, []
         try:
             for step in steps:
@@ -348,8 +343,7 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove all tracks after a hook failed. They lack its data, so their accounts would be
-        wrong."""
+        """Remove all tracks after a hook failed, because they lack its data."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
@@ -360,7 +354,7 @@ class EngineObserver:
         self._idle = True
 
     def close(self) -> None:
-        """Send a last sample with the numbers of hook failures, and close the link."""
+        """Send a last sample with the hook failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
             if self._listener is not None:
@@ -370,7 +364,7 @@ class EngineObserver:
 
     @guard.catch_exceptions("introduce")
     def introduce(self, scheduler: Any) -> None:
-        """Set the identity message that a front end receives when it connects."""
+        """Set the message that a front end receives when it connects."""
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         identity = identity_of(config, self._engine, self._started_unix_ns)

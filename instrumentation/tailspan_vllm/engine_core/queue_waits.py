@@ -1,10 +1,9 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle of a decision
-applies until the next decision; the time between them is added to the obstacle's running sum. A
-request's wait is the increase of the sums from its arrival to its admission, so a step needs no
-work per waiting request. Only the time in which a request was ineligible (not allowed to join the
-batch) is recorded per request.
+The obstacle of a scheduling decision applies until the next; the time between them is added to the
+obstacle's running sum. A request's wait is the increase of the sums while it waits, so a step needs
+no work per waiting request. Only ineligible time, in which a request may not join the batch, is
+recorded per request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -18,7 +17,7 @@ from tailspan_vllm.request.parts import HeldParts, RequestQueueParts
 
 
 class Obstacle(IntEnum):
-    """What keeps requests in the queue. The values are indices in `RequestQueueParts`."""
+    """The values are indices in `RequestQueueParts`."""
 
     SEATS = 0
     KV = 1
@@ -36,8 +35,7 @@ class HoldReason(IntEnum):
 
 
 class QueueWait(NamedTuple):
-    """A wait that has ended: its begin, the seconds by obstacle, and the seconds of `parts.held` by
-    reason (None if unknown)."""
+    """A wait that has ended. `held` is None if the reasons are unknown."""
 
     queued: float
     parts: RequestQueueParts
@@ -48,11 +46,11 @@ class QueueWait(NamedTuple):
 class _Wait:
     queued: float
     before: list[float] = field(default_factory=list)
-    """`Queue._sums` at the first decision after the request's arrival, plus the increase of
-    `Queue._sums` while the request was ineligible, so that this time counts only as ineligible."""
+    """`Queue._sums` at the first decision after the arrival, plus their increase while the request
+    was ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
-    """Seconds in which the request was ineligible, by `HoldReason`, without the current period."""
+    """Ineligible seconds by `HoldReason`, without the current period."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """`Queue._sums` when the request became ineligible."""
@@ -69,8 +67,7 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
-        """Whether `decided` receives real reasons. If not, the parts of the held time are unknown.
-        """
+        """Whether `decided` receives real reasons."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -81,12 +78,12 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove requests that are not in `alive`, whose ends the hooks have missed."""
+        """Remove requests that are not in `alive`, whose ends were missed."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an aborted request and return its wait, or None if it was never added."""
+        """Remove an aborted request. None if it was never added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
@@ -98,10 +95,10 @@ class Queue:
         """Record a scheduling decision. Then call `admitted` for each request that it admitted.
 
         Args:
-            obstacle: applies to eligible requests from now on; None if no request waits.
+            obstacle: from now on; None if no request waits.
             held: the reason of each ineligible request.
 
-        Returns: by id, the reason of each request whose reason is new or changed.
+        Returns: the new and the changed reasons, by id.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
@@ -125,12 +122,12 @@ class Queue:
         return changed
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an admitted request and return its wait, or None if it was never added."""
+        """Remove an admitted request. None if it was never added."""
         wait = self._waits.pop(request_id, None)
         if wait is None:
             return None
         self._release(wait, at)
-        # The list `before` is empty if no decision was made since the request arrived.
+        # Empty if no decision was made since the arrival.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -149,7 +146,7 @@ class Queue:
         self._looked_at = at
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. Its ineligible time is counted only in `held_s`."""
+        """Its ineligible time is counted only in `held_s`."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -1,7 +1,7 @@
-"""Computes the maximum of any range of a long series.
+"""Computes the maximum of any range of a long series. Pure.
 
-Pure. The maximum of each block of `BLOCK` values is stored. A query over n values reads about n /
-BLOCK maxima, and single values only at the ends of the range.
+With the maximum of each block of `BLOCK` values, a query over n values reads about n / BLOCK
+maxima.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series with the maximum of any range. Append new numbers, and drop the oldest."""
+    """Append new numbers, and drop the oldest."""
 
     def __init__(self) -> None:
         self._values = array("d")
@@ -39,7 +39,7 @@ class RangeMax:
         )
 
     def greatest(self, begin: int, end: int) -> float:
-        """The maximum of the values at positions [begin, end), which must not be empty."""
+        """The maximum at positions [begin, end), which must not be empty."""
         values = self._values
         first, last = -(-begin // BLOCK), end // BLOCK
         if first >= last:

@@ -1,4 +1,4 @@
-"""The interface of code that reports requests from inside the engine core, without a front end."""
+"""The interface of code that reports requests from the engine core, without a front end."""
 
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ class RequestListener(Protocol):
         """Receive a request that has finished or been aborted."""
 
     def stepped(self, results: Any) -> None:
-        """Receive the outputs of a step, by front end. Called once per step."""
+        """Receive the outputs of a step, by front end."""
 
     def closed(self) -> None:
         """Stop: the hooks are switched off, and no more events follow."""

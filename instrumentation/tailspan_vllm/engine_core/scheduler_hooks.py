@@ -1,4 +1,4 @@
-"""The hooks inside vLLM's engine core: wrappers around methods of its scheduler.
+"""The wrappers around the methods of vLLM's scheduler.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -23,8 +23,8 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
 
     Args:
         make_observer: called when the scheduler is created. At the first request, the front ends
-            already look for the observer's link.
-        early: whether the observer begins when the scheduler is created, not at the first request.
+            already look for its link.
+        early: whether to observe from then on, and not from the first request.
 
     Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.

@@ -1,8 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-The ledger stores running sums over the steps. A request's share is a difference of these sums, so
-its CPU time grows with the number of prefill chunks, not of tokens. The oldest steps are dropped;
-phases that began in them are not split.
+Shares are differences of running sums over the steps, so their CPU time grows with the number of
+prefill chunks, not of tokens. The oldest steps are dropped; phases that began in them are not
+split.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -24,13 +24,13 @@ CAPACITY = 32768
 
 @dataclass(slots=True)
 class Track:
-    """The ledger's record of one request while the request is in the engine."""
+    """The ledger's record of one request in the engine."""
 
     request_id: str
     scheduled: float
     waited: QueueWait | None = None
     external_cached_tokens: int | None = None
-    """Prompt tokens loaded from outside the engine when the request was first scheduled."""
+    """Prompt tokens loaded from outside the engine."""
     kv_load: KvLoad | None = None
     has_encoder: bool = False
     block_hashes: BlockHashes | None = None
@@ -51,7 +51,7 @@ class Track:
 
 
 class RequestEngineTime(NamedTuple):
-    """The engine time of one request. A field is None if the ledger cannot determine it."""
+    """A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -66,7 +66,7 @@ class RequestEngineTime(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """Seconds of `prefill.own` that the encoder took; None if the engine has no encoder."""
+    """Seconds of `prefill.own`; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -78,11 +78,9 @@ class Ledger:
         self._forgotten = 0
         self._ends = array("d")
         self._gaps = RangeMax()
-        """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums: entry k is the sum over the steps up to k. f = (the step's duration − stall
-        # − encoder's time) / the predicted duration. `_prefill` and `_shared` include the encoder's
-        # seconds.
+        # Entry k is the sum over the steps up to k. f = (the step's duration − stall − encoder's
+        # time) / the predicted duration. `_prefill` and `_shared` include the encoder's seconds.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -131,16 +129,15 @@ class Ledger:
         """Add a step. Steps end in the order in which they were scheduled.
 
         With asynchronous scheduling, vLLM launches the next step before it reads this step's
-        outputs. Launching a prefill takes up to 30 ms of CPU time, so the outputs of a short step
-        before it are read late. The part of this step's duration above the model's prediction is
-        therefore added to the next step.
+        outputs. Launching a prefill takes up to 30 ms of CPU time, so a short step before it seems
+        to end late. Its duration above the model's prediction is therefore added to the next step.
 
         Args:
-            begun: the end of the previous step, or, after idle time, when the engine became busy.
+            begun: the end of the previous step, or when the engine became busy.
             ended: when the step's outputs were read.
-            encodes: whether the encoder of images or audio ran. The duration above the model's
-                prediction is then the encoder's time, and the model does not learn from the step.
-            prefill_follows: whether the next step has prefill and was scheduled before this step
+            encodes: whether the encoder of images or audio ran. It gets the duration above the
+                model's prediction, and the model does not learn.
+            prefill_follows: whether the next step has prefill and was scheduled before this one
                 ended.
 
         Returns: the step's stall in seconds.
@@ -220,11 +217,11 @@ class Ledger:
         """Split a request's prefill and decode into parts.
 
         Args:
-            last: the last step that ended before the request ended; None for the newest ended step.
+            last: the last step that ended before the request ended; None for the newest.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: the parts in seconds, or None if the request's first steps were dropped. A request
-        that ended during its first step has billed engine time, but no parts.
+        Returns: seconds, or None if the request's first steps were dropped. A request that ended
+        during its first step has a bill, but no parts.
         """
         if last is None:
             last = self.next_step - 1
@@ -269,7 +266,7 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """The step that ran when the request was scheduled; None if it was dropped."""
+        """None if the step that ran when the request was scheduled was dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -283,10 +280,8 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """The seconds lost to preemptions before the first token, and after it.
-
-        The lost time lasts from the preemption until the discarded work has been computed again.
-        """
+        """Seconds before the first token, and after it: from a preemption until the discarded work
+        has been computed again."""
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
             resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
@@ -320,9 +315,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Steps between a preemption and the next work for the request are preempted time. The time
-        # of other steps without work for the request is divided among the other requests' prefill
-        # and decode, in proportion to their work.
+        # Time without work for the request, except after a preemption, is divided among the other
+        # requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -367,7 +361,7 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """The longest time between two tokens in seconds; None for fewer than two tokens."""
+        """Seconds; None for fewer than two tokens."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -382,7 +376,6 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """The most prompt tokens of other requests in any one step of this request."""
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -397,11 +390,8 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> RequestPhaseParts:
-    """Parts that sum to `total`; `others_decode` is the rest.
-
-    Rounding, or work that the model lacks, can make the other parts exceed the total. `own` and
-    `others_prefill` are then scaled down, because `preempted` and `stall` are measured.
-    """
+    """`others_decode` is the rest. If the other parts exceed `total` by rounding, or by work that
+    the model lacks, `own` and `others_prefill` are scaled down; the rest is measured."""
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)
     modelled = own + others_prefill

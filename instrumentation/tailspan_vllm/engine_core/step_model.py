@@ -2,25 +2,22 @@
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N + λ·L
 
-P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
-tokens after `start` earlier tokens of its request. C: context tokens that decoding requests read.
-N: decoding sequences. L: 1 in a step with prefill, otherwise 0. λ is the time to launch such a
-step: on a GPU, vLLM runs decodes as one CUDA graph, but launches most kernels of a prefill one by
-one.
+P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for p tokens after
+`start` earlier ones. C: context tokens that decoding requests read. N: decoding sequences. L: 1 in
+a step with prefill, otherwise 0. λ: the launch of a prefill, most of whose kernels vLLM launches
+one by one, but decodes as one CUDA graph.
 
-The fit is non-negative relative least squares with exponential forgetting, stored as normal
-equations. Huber weights keep a long stall from biasing it. A step is predicted before it updates
-the model, so the reported error is out-of-sample.
+Non-negative relative least squares with exponential forgetting, stored as normal equations. Huber
+weights limit the bias of stalls (Huber, "Robust Estimation of a Location Parameter", 1964). A step
+is predicted before it updates the model, so the reported error is out-of-sample.
 
-Pure. docs/ledger.md describes the limits of the model. Source: for the weights, Huber, "Robust
-Estimation of a Location Parameter", 1964.
+Pure. docs/ledger.md describes the limits of the model.
 """
 
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
-"""Typical values of 1, P, Q, C, N, L, which scale the variables so that the normal equations are
-well conditioned."""
+"""Typical values of 1, P, Q, C, N, L, for well-conditioned equations."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 more steps."""
@@ -33,12 +30,11 @@ SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals above this multiple of the typical residual have a lower weight."""
+"""Residuals above this multiple of the typical one have a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A step is stalled if its duration exceeds the prediction by both: `STALL_TYPICAL` typical errors,
-and `STALL_RATIO` times the prediction."""
+"""A stalled step exceeds the prediction by both."""
 
 
 PACE_STEP = 0.02
@@ -52,7 +48,7 @@ _UP, _DOWN, _MIN = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class StepWork(NamedTuple):
-    """The work of one step: P, Q, C and N of the model."""
+    """P, Q, C and N of the model."""
 
     prefill_tokens: float
     prefill_attention: float
@@ -67,18 +63,17 @@ class FittedStepModel:
         self.steps = 0
         self._coefficients = [0.0] * 6  # in scaled units
         self.coefficients = _unscaled(self._coefficients)
-        """(γ, α, κ, β, δ, λ): seconds, and seconds per unit of P, Q, C, N, L."""
+        """(γ, α, κ, β, δ, λ) in seconds per unit."""
         self._normal = [[0.0] * 6 for _ in range(6)]  # the upper triangle
         self._moment = [0.0] * 6
         self._gain = 1.0
         """Weight of the newest step. It rises instead of all earlier weights falling."""
         self.pace = 1.0
-        """Running median of measured / predicted duration. It follows a slower machine within tens
-        of steps; the fit needs thousands."""
+        """Running median of measured / predicted duration, which follows a slower machine within
+        tens of steps."""
         self._typical_ratio = 0.2
         self._typical_of = [0.2, 0.2]
-        """Typical relative errors of steps without and with prefill. Launches vary more than CUDA
-        graphs."""
+        """Of steps without and with prefill. Launches vary more than CUDA graphs."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0
@@ -90,13 +85,12 @@ class FittedStepModel:
 
     @property
     def error_ratio(self) -> float | None:
-        """The typical absolute out-of-sample error, relative to the prediction; None before the
-        first."""
+        """Typical absolute out-of-sample error, relative to the prediction."""
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Share of the durations' variance that the predictions explain; None before the first."""
+        """Share of the durations' variance that the predictions explain."""
         if not self._weight:
             return None
         variance = self._square - self._sum * self._sum / self._weight
@@ -110,10 +104,10 @@ class FittedStepModel:
         return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
     def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
-        """The seconds of a step's duration that are a stall; 0 within the usual noise.
+        """Seconds of a step's duration that are a stall; 0 within the usual noise.
 
-        If all recent steps took longer than predicted, the machine has become slower, which is not
-        a stall.
+        If all recent steps took longer than predicted, the machine has become slower, which is no
+        stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -129,8 +123,7 @@ class FittedStepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _MIN), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # Relative to the pace: a slowdown of all steps must not lower all weights, or the fit
-            # could not follow it.
+            # Relative to the pace, so that the fit can follow a slowdown of all steps.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             kind = work.prefill_tokens > 0

@@ -1,7 +1,4 @@
-"""The requests in the scheduler's queue: why each waits, and the KV cache loaded for it.
-
-After a failure, the reasons of all requests are unknown, because the sums are incomplete.
-"""
+"""The requests in the scheduler's queue: why each waits, and the KV cache loaded for it."""
 
 import time
 from collections.abc import Container
@@ -15,7 +12,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet. Used only on the engine core's thread."""
+    """Used only on the engine core's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -24,7 +21,7 @@ class WaitingRequests:
         self._obstacles: QueueObstacles | None = None
         self._loads: KvLoads | None = None
         self._describes_loads = True
-        """Whether the bytes and tiers of KV-cache loads are determined. False after a failure."""
+        """False after a failure."""
         self._loading: dict[str, KvLoad | None] = {}
         self._evicted = False
 
@@ -60,7 +57,7 @@ class WaitingRequests:
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
-        """The KV cache that a connector loaded for a request that joins the batch."""
+        """The KV cache loaded for a request that joins the batch."""
         if request_id in self._loading:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
@@ -70,7 +67,7 @@ class WaitingRequests:
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
-        """Record that a request left the batch: it was preempted (`evicted`) or has ended."""
+        """A request was preempted (`evicted`) or has ended."""
         if evicted:
             self._evicted = True
         else:

@@ -1,7 +1,7 @@
 """Captures the requests of an engine core whose front end is not Python.
 
-The hooks call this code on the engine core's thread, so it only copies values. The threads of
-`export.sender` do all other work, and read the accounts from the engine's link.
+This code runs on the engine core's thread, so it only copies values. The threads of `export.sender`
+do the rest.
 """
 
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger("vllm.tailspan")
 OPEN_LIMIT: Final = 65536
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics are stored. They are added up each second."""
+"""Steps whose statistics are stored until they are added up each second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "stop": "stop",
@@ -56,13 +56,13 @@ class EngineRequest(Flight):
         super().__init__(None, traceparent, load)
         self.engine = engine
         self.cached_tokens: int | None = None
-        """Prompt tokens from a cache; None before the request joined the batch."""
+        """None before the request joined the batch."""
         self.prefill: Any = None
         """vLLM's `PrefillStats`, which vLLM completes with the first output."""
 
 
 class EngineCapture:
-    """Captures the requests of this engine core. See `RequestListener`.
+    """See `RequestListener`.
 
     Args:
         link: the token of this engine's own link.
@@ -168,7 +168,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.stepped")
     def stepped(self, results: Any) -> None:
-        """Record a step's statistics, which vLLM gives to one of the front ends."""
+        """vLLM gives a step's statistics to one of the front ends."""
         for outputs in results.values():
             stats = outputs.scheduler_stats
             if stats is not None:
@@ -183,7 +183,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.closed")
     def closed(self) -> None:
-        """Forget all requests. The hooks are off, so unended requests would seem to hang."""
+        """Forget all requests, which would seem to hang without the hooks."""
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
 

@@ -1,7 +1,4 @@
-"""Builds the record of a request that only the engine core observed: from queue to last token.
-
-Runs on the reading thread.
-"""
+"""Builds the record of a request that only the engine core observed: from queue to last token."""
 
 import re
 import time
@@ -14,10 +11,10 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""The front end appends this suffix to the response's id, to make the engine's id unique."""
+"""Appended to the response's id by the front end."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""The operation by prefix of the request id; other prefixes are text completions."""
+"""By prefix of the request id; other requests are text completions."""
 
 
 class Ended(NamedTuple):
@@ -31,7 +28,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """The record of a request. `AccountJoin` adds the measurements of the step ledger."""
+    """`AccountJoin` adds the measurements of the step ledger."""
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()
     response_id = _RANDOM_SUFFIX.sub("", ended.request_id)

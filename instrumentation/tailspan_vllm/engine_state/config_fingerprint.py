@@ -1,6 +1,6 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
-A text that could identify the server's owner, such as the path of a model, is reported as a digest.
+A text that could identify the server's owner, such as a model's path, is reported as a digest.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Computed by the engine when it starts, and therefore not part of the fingerprint."""
+"""Computed when the engine starts, so not part of the fingerprint."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """CPU time of this process, of an engine core and of the machine; age of this process.
 
-Totals count from the first reading. Unavailable values are left out. Works only on Linux.
+Totals count from the first reading. Unavailable values are left out. Linux only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -27,7 +27,7 @@ class Processors:
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """CPU seconds of this process and of the machine, by metric name."""
+        """Of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
@@ -46,7 +46,7 @@ class Processors:
         if process is None:
             return {}
         try:
-            # The program's name in parentheses may contain any character, also a parenthesis.
+            # The program's name in parentheses may contain a parenthesis.
             fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):
@@ -58,7 +58,7 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Read the first kilobyte. Reading the file as text takes twice as long."""
+    """Reading the file as text takes twice as long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)

@@ -1,7 +1,6 @@
-"""Converts the statistics of KV connectors to one format.
+"""Converts the statistics of KV connectors to one format. Pure.
 
-Pure. Supports NIXL and offloading (short or full metric names), alone or inside a multi connector.
-Unknown statistics are ignored.
+Supports NIXL and offloading (short or full metric names), alone or inside a multi connector.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -30,8 +29,7 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Tailspan's metrics of each of the connectors' metrics. Transfers to and from an offloading tier
-are counted in total and by direction."""
+"""Transfers to and from an offloading tier count in total and by direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
         "op_size": names.KV_OFFLOAD_LOAD_BYTES,
@@ -42,7 +40,7 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""The metrics of a direction, which is a key in the offloading connector's statistics."""
+"""By direction, a key in the offloading connector's statistics."""
 
 _MAX_DEPTH: Final = 4
 """Multi connector, its connectors, a metric, the metric's labels."""
@@ -77,7 +75,7 @@ def _amounts(
 
 
 def _numbers(value: Any, depth: int = 2) -> Iterator[int | float]:
-    """A metric is one number, a list, or a mapping of labels to numbers or lists."""
+    """One number, a list, or a mapping of labels to numbers or lists."""
     if isinstance(value, int | float):
         if value >= 0:
             yield value

@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class EngineState:
-    """Gauges and running totals of one engine, by their metric names in `names.py`."""
+    """By metric names in `names.py`."""
 
     engine: int
     started_unix_ns: int
@@ -26,7 +26,7 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of each of the plugin's hooks in the engine core's process."""
+    """Hook failures in the engine core's process."""
     drops: dict[str, int] = field(default_factory=dict)
 
     load: Any = None
@@ -49,9 +49,8 @@ class EngineState:
         """A copy that later steps do not change.
 
         Args:
-            own_totals: totals of the instrumentation itself.
-            hook_failures: failures in this process, by hook.
-            drops: number of requests that are not reported, by reason.
+            hook_failures: in this process, by hook.
+            drops: requests that are not reported, by reason.
         """
         return replace(
             self,

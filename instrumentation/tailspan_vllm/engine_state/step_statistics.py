@@ -60,7 +60,7 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add the statistics of steps to an engine's totals, and update its gauges."""
+    """Add steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     iterated, latest = False, None
@@ -111,7 +111,7 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The engine core reports `WAITING_LORAS`. vLLM's own number lacks requests that were never
+    # The engine core reports `WAITING_LORAS`; vLLM's number lacks requests that were never
     # scheduled.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
@@ -127,7 +127,7 @@ _HITS_BY_TIER = {
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """Add statistics that only some engines have: KV connector, speculation, FLOPs and bytes."""
+    """Statistics of only some engines."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

@@ -25,7 +25,7 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 ACCOUNTS_LIMIT = 32768
-"""Maximum number of accounts that wait for their record, including those of other API servers."""
+"""Accounts that wait for their record, including those of other API servers."""
 
 ENGINES_LIMIT = 1024
 """No server has more engines."""
@@ -39,7 +39,7 @@ _AS_SETTLED = tuple(
 
 
 class AccountJoin:
-    """Stores the engines' messages until they are added to a record or an engine's state.
+    """Stores the engines' messages until they are used.
 
     Args:
         token: the link's token, or None without a link.
@@ -68,11 +68,10 @@ class AccountJoin:
         return 0 if self._link is None else self._link.connections
 
     def read(self, look: bool = False) -> int:
-        """Read and store the messages that have arrived, and return their number.
+        """Read and store messages, and return their number.
 
         Args:
-            look: whether to connect to new engines first. Otherwise, this happens every
-                `DISCOVER_S` seconds, or at every call while no engine is connected.
+            look: whether to connect to new engines now, and not only every `DISCOVER_S` seconds.
         """
         if self._link is None:
             return 0
@@ -106,7 +105,7 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's sample, but keep the longest step until the next export."""
+        """Keep the longest step until the next export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -115,17 +114,14 @@ class AccountJoin:
         self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
-        """Add the request's account and its engine's model and configuration to a record.
-
-        Returns: False if the account may still arrive.
-        """
+        """Complete a record. Return False if its account may still arrive."""
         with self._lock:
             return self._apply(record)
 
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # An offline LLM has no stat logger, which would provide the model's name.
+            # An offline LLM has no stat logger with the model's name.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()
@@ -162,7 +158,7 @@ class AccountJoin:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
             # Without vLLM's statistics (--disable-log-stats, or an offline LLM), only the account
-            # has these timestamps.
+            # has these.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -170,8 +166,7 @@ class AccountJoin:
         return True
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
-        """States of the engines without a stat logger in this process, such as those of an offline
-        `LLM`."""
+        """States of the engines without a stat logger here, such as those of an offline `LLM`."""
         with self._lock:
             identities = dict(self._identities)
         self._unclaimed.update(engine for engine in identities if engine not in known)
@@ -190,7 +185,7 @@ class AccountJoin:
         ]
 
     def process_of(self, engine: int) -> int | None:
-        """The process id of an engine, or None until its identity has arrived."""
+        """None until the engine's identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
 
@@ -200,7 +195,7 @@ class AccountJoin:
         return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
-        """Add the totals and the step model that an engine core has sent."""
+        """Add the totals and the step model of an engine core."""
         state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
@@ -217,7 +212,7 @@ def _drop(error: ValueError) -> None:
 
 
 def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Set the timestamps of a request that only the engine core observed, up to its last token."""
+    """Set the timestamps of a request that only the engine core observed."""
     record.queued = reached = record.received
     for name in ("scheduled", "first_token", "last_token"):
         instant = getattr(account, name)
@@ -229,10 +224,7 @@ def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -
 
 
 def _set_instants_until_left(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Set the engine's timestamps up to the client's disconnection.
-
-    The engine may continue the request until the abort arrives.
-    """
+    """Up to the client's disconnection; the engine may continue until the abort arrives."""
     if account.waited is None:
         return
     reached = max(record.received, record.handed or record.received)

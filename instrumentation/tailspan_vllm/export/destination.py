@@ -1,4 +1,4 @@
-"""Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
+"""Reads the OTEL_EXPORTER_OTLP_* variables: where and how each signal is sent.
 
 A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general one. A
 malformed value is reported and replaced by the default.
@@ -25,8 +25,8 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The default of OpenTelemetry's specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""Timeouts from this value on are milliseconds, as in the specification; smaller ones are seconds,
-as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000 s."""
+"""From here on, milliseconds as in the specification; below, seconds as in OpenTelemetry's Python
+exporters. Practical timeouts are between 1 s and 1,000 s."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """Allowed both in gRPC metadata and in HTTP headers."""
@@ -60,7 +60,7 @@ class Destination:
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """The configured protocol, or else the usual protocol of the endpoint's port."""
+    """By default, the usual protocol of the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -106,7 +106,7 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """The name and value of the variable that applies. The value is empty if it is unset."""
+        """The name of the variable that applies, and its value, empty if unset."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",

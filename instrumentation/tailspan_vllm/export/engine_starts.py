@@ -1,6 +1,6 @@
 """Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-An event that is sent again is identical, so the receiver can discard the duplicate.
+A repeated event is identical, so the receiver can discard it.
 """
 
 import time
@@ -18,11 +18,8 @@ Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
-    """The starts of the engines that this process reports. Use it only on one thread.
-
-    Args:
-        clock_unix_ns: returns the timestamp of a configuration change.
-    """
+    """Use it only on one thread. `clock_unix_ns` returns the timestamp of a configuration
+    change."""
 
     def __init__(
         self,
@@ -37,15 +34,11 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Send all starts again: the collector may have lost them, or may be a new collector."""
+        """Send all starts again: the collector may have lost them, or be a new one."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector has not accepted, unless a retry pause runs.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Send due starts, unless a retry pause runs. `now`: monotonic seconds."""
         for state in states:
             self._notice(state)
         for engine in sorted(self._due):

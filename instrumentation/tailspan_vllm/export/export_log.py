@@ -1,4 +1,4 @@
-"""Logs where data is sent, and one line whenever the outcome of sending changes."""
+"""Logs where data is sent, and each change in the outcome of sending."""
 
 import logging
 import time
@@ -20,7 +20,7 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Logs changes in the outcomes of sending. Used only on the sending thread."""
+    """Used only on the sending thread."""
 
     def __init__(
         self,

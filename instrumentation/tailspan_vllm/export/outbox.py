@@ -1,8 +1,7 @@
 """Sends one signal's items in order.
 
-A batch that must be sent again stays at the front until a pause is over. A refused batch is halved,
-down to a single item, which is then dropped and counted. The batch size grows again with each
-accepted batch.
+A batch that must be sent again stays at the front. A refused batch is halved, down to a single
+item, which is then dropped and counted. The size grows again with each accepted batch.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -21,12 +20,12 @@ EXPORTS_PER_ROUND: Final = 64
 
 
 class Outbox(Generic[T]):
-    """Sends the items of a queue in batches. Use it only on one thread.
+    """Use it only on one thread.
 
     Args:
         encode: encodes a batch. A single item for which this raises is dropped.
         drop: called with the number of dropped items and the reason.
-        note: called with every outcome, for the log.
+        note: called with every outcome.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Outbox(Generic[T]):
         self._size = batch_limit
 
     def send(self, queue: deque[T], taken: Callable[[Sequence[T]], None] = lambda _: None) -> None:
-        """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` exports were made.
+        """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` is reached.
 
         Args:
             queue: other threads may append to it.
@@ -93,6 +92,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is ExportVerdict.DENIED:
-            # The collector would refuse the next batch too. With a pause, fewer batches are lost.
+            # The next batch would be refused too. With a pause, fewer are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -11,14 +11,13 @@ from tailspan_vllm.export.transport import ExportResponse
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters."""
+"""As in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""Pauses vary by at most this share, as in OpenTelemetry's exporters, so that servers do not retry
-at the same time."""
+"""As in OpenTelemetry's exporters, so that servers do not retry at the same time."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. During a longer one, the queue could overflow."""
+"""During a longer pause, the queue could overflow."""
 
 
 class Backoff:
@@ -26,7 +25,7 @@ class Backoff:
 
     Args:
         jitter: returns a random factor around 1.
-        longest_requested_s: the longest pause that the receiver may request.
+        longest_requested_s: of the pauses that the receiver requests.
     """
 
     def __init__(
@@ -49,10 +48,9 @@ class Backoff:
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:
-        """Begin a pause and return its duration in seconds.
+        """Begin a pause and return its seconds: the requested ones, or twice the previous pause.
 
-        The pause is the requested one, or else twice the previous one. A requested pause of 0 s,
-        such as a Retry-After date in the past, is ignored.
+        0 s, such as a Retry-After date in the past, counts as not requested.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -75,13 +73,7 @@ def deliver(
     pause: Callable[[float], object],
     last_attempt: Callable[[], bool],
 ) -> ExportResponse:
-    """Send one message until it is accepted or refused.
-
-    Args:
-        last_attempt: returns whether to stop even though the response is retryable.
-
-    Returns: the last outcome, which is retryable only if `last_attempt` returned True.
-    """
+    """Send one message until it is accepted or refused, or `last_attempt` returns True."""
     while (outcome := send()).retryable and not last_attempt():
         pause(backoff.wait(clock(), outcome.wait_s))
     backoff.reset()

@@ -1,4 +1,4 @@
-"""The bounded queue of requests that wait for export, and the counts of dropped requests."""
+"""The bounded queue of requests that wait for export."""
 
 import threading
 import time
@@ -10,10 +10,10 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 SPAN_BYTES: Final = 65536
-"""Maximum size of an encoded span. A span with all texts at their limits has 30 KiB."""
+"""A span with all texts at their limits has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Maximum size of all waiting spans. The default queue of 16,384 spans of 2 kB takes 32 MiB."""
+"""The default queue of 16,384 spans of 2 kB takes 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
@@ -38,13 +38,7 @@ class Drops:
 
 
 class SpanAllowance:
-    """Limits the reported requests per second, with bursts (token bucket). Use it only on one
-    thread.
-
-    Args:
-        per_s: average number per second.
-        burst: maximum number in one burst.
-    """
+    """A token bucket. Use it only on one thread."""
 
     def __init__(
         self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
@@ -67,14 +61,13 @@ class SpanAllowance:
 
 
 class SpanQueue:
-    """The ended requests that wait for export. Their number and the bytes of their spans are
-    limited.
+    """The ended requests that wait for export.
 
-    The server's threads append to `ended`. The reading thread moves completed requests to `spans`,
-    from which the sending thread takes them.
+    The server's threads append to `ended`, the reading thread to `spans`, from which the sending
+    thread takes.
 
     Args:
-        limit: maximum number of requests, whether or not their spans are encoded.
+        limit: maximum number of requests, whether or not encoded.
         byte_limit: maximum total size of the encoded spans.
     """
 
@@ -94,14 +87,14 @@ class SpanQueue:
         return len(self.ended) + len(self.records) + len(self.spans)
 
     def submit(self, build: BuildRecord) -> None:
-        """Add a request that has ended, or drop and count it if the queue is full."""
+        """Add a request that has ended, or drop and count it."""
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
             self.ended.append((time.monotonic(), build))
 
     def add(self, span: bytes) -> None:
-        """Add an encoded span, or drop and count it if it does not fit."""
+        """Add an encoded span, or drop and count it."""
         if len(span) > SPAN_BYTES:
             self._drops.add(1, "too_large")
             return

@@ -1,7 +1,7 @@
 """Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's exporters return only success or failure, and sleep between retries. The plugin
-needs the response to split refused batches and to respect the collector's pauses.
+OpenTelemetry's exporters return only success or failure, and sleep between retries; the plugin
+needs the response to split batches and to respect pauses.
 
 Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
@@ -32,12 +32,11 @@ class ExportVerdict(Enum):
     UNREACHABLE = "unreachable"
     """There was no response. Send the message again later."""
     BUSY = "busy"
-    """The collector asks for a pause before the message is sent again."""
+    """The collector asks for a pause."""
     REFUSED = "refused"
-    """The collector refuses this message, but may accept some of its items."""
+    """The collector may accept some of the items."""
     DENIED = "denied"
-    """The collector refuses every message, because the token is wrong or the service does not
-    exist."""
+    """Every message is refused: wrong token, or no such service."""
 
 
 class ExportResponse(NamedTuple):
@@ -57,7 +56,7 @@ class ExportResponse(NamedTuple):
 
 
 Post = Callable[[bytes], ExportResponse]
-"""Sends a message once, within the time limit of the destination. Never raises."""
+"""Sends a message once, within the destination's time limit. Never raises."""
 
 ANSWER_BYTES: Final = 65536
 """Maximum number of bytes to read from an HTTP response."""
@@ -92,8 +91,7 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Limits gRPC's own pause between connection attempts (default: two minutes), which would be added
-to the outbox's pause."""
+"""gRPC's own pause (default: up to two minutes) would be added to the outbox's."""
 
 
 def post_to(destination: Destination) -> Post:
@@ -247,7 +245,7 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
 
 
 def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> ExportResponse:
-    """The outcome of a status other than 2xx. Header names are lower-case or case-insensitive."""
+    """The outcome of a status other than 2xx. `headers`: lower-case or case-insensitive."""
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
         return ExportResponse(
@@ -259,7 +257,7 @@ def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> E
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Seconds of a Retry-After header (a delay or a date). Source: RFC 9110, "Retry-After"."""
+    """A delay or a date. Source: RFC 9110, "Retry-After"."""
     try:
         seconds = float(text)
     except ValueError:

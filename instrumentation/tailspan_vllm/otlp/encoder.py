@@ -23,7 +23,7 @@ _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
 
-# A tag contains the field's number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+# Tags: field number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
 
@@ -48,7 +48,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span, whose events must have no attributes, as a field of `ScopeSpans`."""
+    """As a field of `ScopeSpans`. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -72,7 +72,7 @@ def encode_span(span: ReadableSpan) -> bytes:
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
-    """An OTLP trace message with spans that share one resource and one scope.
+    """A trace message of spans that share one resource and one scope.
 
     Raises:
         ValueError: `spans` is empty.
@@ -90,7 +90,7 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most data points of a message refer to the same attributes object.
+    # Most data points share one attributes object.
     encoded = labels.get(id(point.attributes))
     if encoded is None:
         encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
@@ -119,8 +119,7 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode gauges and monotonic sums, which share one resource and scope, as a metrics
-    message."""
+    """Gauges and monotonic sums that share one resource and scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

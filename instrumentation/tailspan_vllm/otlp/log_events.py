@@ -1,6 +1,6 @@
 """Converts engine starts and requests in flight to OpenTelemetry events (named log records).
 
-The SDK's classes for log records differ between versions, so the messages are built here.
+The SDK's classes for log records differ between versions, so messages are built here.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -23,7 +23,7 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Whether log records have a field for the event's name (opentelemetry-proto 1.5 or newer)."""
+"""Since opentelemetry-proto 1.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def message_of(starts: Sequence[EngineStartEvent], resource: Resource) -> Export
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """One OTLP log message with requests in flight, whose `delivered` is the time of the report."""
+    """`delivered` is the time of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 

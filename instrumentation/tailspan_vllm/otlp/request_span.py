@@ -1,8 +1,7 @@
 """Converts a request's record to an OpenTelemetry span.
 
-Pure, except for the random ids. Runs on the reading thread. The span classes have only what
-encoders read of a `ReadableSpan`: the SDK's class validates and locks every value, which takes
-longer than all other work for a request.
+Runs on the reading thread. The SDK's span class validates and locks every value, which takes longer
+than all other work for a request; the classes here have only what encoders read.
 """
 
 import random
@@ -89,7 +88,7 @@ class _Span:
 
 
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
-    """The span of a request, with its timestamps as events and its phases as attributes."""
+    """Timestamps become events, phases attributes."""
     return cast("ReadableSpan", _Span(record, resource))
 
 

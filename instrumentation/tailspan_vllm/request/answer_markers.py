@@ -1,7 +1,7 @@
 """The bytes that precede reasoning, tool calls and content in vLLM's answers.
 
-A marker contains a quote or a line break, which JSON escapes inside a text, so a text that quotes a
-marker does not match it. No bytes are parsed or kept.
+A marker contains a quote or a line break, which JSON escapes inside a text. No bytes are parsed or
+kept.
 
 Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
 """
@@ -15,7 +15,7 @@ _MAX_DIGITS: Final = 12
 
 
 class Markers(NamedTuple):
-    """The bytes that precede each kind of text. If a quote follows directly, the text is empty."""
+    """The bytes before each kind of text, which is empty if a quote follows."""
 
     content: bytes
     reasoning: tuple[bytes, ...] = ()
@@ -66,7 +66,7 @@ WHOLE: Final[Mapping[str, Markers]] = {
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
-    """The position after the first marker, before position `end`, whose text is not empty."""
+    """The position after the first marker, before `end`, whose text is not empty."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)
@@ -77,7 +77,7 @@ def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
 
 
 def beginning_at_end(body: bytes, marker: bytes) -> bytes:
-    """The longest prefix of a marker that is at the end of the bytes."""
+    """The longest prefix of a marker at the end of the bytes."""
     for length in range(len(marker), 0, -1):
         if body.endswith(marker[:length]):
             return marker[:length]

@@ -1,7 +1,7 @@
 """An HTTP request in progress (`Exchange`), and its requests to the engine (`Flight`).
 
-An exchange has several flights with `n > 1` or several prompts, and none if the request was refused
-before the engine. A flight of an offline `LLM` has no exchange.
+An exchange has several flights with `n > 1` or several prompts, and none if it was refused before
+the engine. An offline `LLM` has no exchanges.
 """
 
 import random
@@ -25,8 +25,7 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""GenAI operations by route. Requests to these routes are reported even if they never reach the
-engine."""
+"""By route. Requests to these routes are reported even if they never reach the engine."""
 
 
 _OK = 200
@@ -36,10 +35,7 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 
 
 class Exchange:
-    """An HTTP request, its response, and its requests to the engine.
-
-    Of the ASGI scope, only the path and a few headers are kept, up to a maximum length.
-    """
+    """Of the ASGI scope, only the path and a few headers are kept, up to a maximum length."""
 
     __slots__ = (
         "_route",
@@ -69,7 +65,7 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The headers to read. The first value of a repeated header is used."""
+        """The first value of a repeated header is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
@@ -80,14 +76,13 @@ class Exchange:
         self.answer: Answer | None = None
         """None before the first byte, and for routes without text."""
         self.encoded = False
-        """Whether the answer is compressed, so that its kinds cannot be found."""
+        """Whether the answer is compressed."""
         self.disconnected = False
         self.engine_requests = 0
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
-        """Requests to the engine that are not yet reported, in order of arrival. A client can cause
-        many, and each must be removed in constant time."""
+        """Not yet reported, in order of arrival. Each must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -103,8 +98,7 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """The reader of the answer. None if its status is not 200, it is compressed, or it has no
-        text."""
+        """None if the status is not 200, or the answer is compressed or has no text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -141,7 +135,7 @@ class Exchange:
 
     @property
     def refused_before_engine(self) -> bool:
-        """Whether the request was refused or aborted before it reached the engine."""
+        """Whether it was refused or aborted before the engine."""
         if self.entered_engine:
             return False
         return self.status is None or self.status >= 400 or self.refused is not None
@@ -167,9 +161,9 @@ def _template(scope: Scope) -> str | None:
 class RequestSnapshot(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
-    The state itself is not kept, because it refers to the prompt and the response. The arrival is
-    wall-clock time; the other timestamps are on the engine's monotonic clock. A timestamp is 0 if
-    not reached, and None if vLLM keeps no statistics.
+    The state is not kept, because it refers to the prompt and the response. The arrival is
+    wall-clock time, the rest the engine's monotonic clock. 0: not reached; None: vLLM keeps no
+    statistics.
     """
 
     request_id: str
@@ -187,7 +181,7 @@ class RequestSnapshot(NamedTuple):
 
 
 class Flight:
-    """One engine request, from its arrival at the engine to its end."""
+    """One engine request."""
 
     __slots__ = (
         "added",
@@ -213,10 +207,10 @@ class Flight:
     def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
         self.traceparent = traceparent
-        """The traceparent of a request that did not arrive over HTTP; None otherwise."""
+        """Of a request that did not arrive over HTTP."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Ids of the request's span. A trace id from the client takes precedence."""
+        """A trace id from the client takes precedence."""
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
@@ -225,7 +219,7 @@ class Flight:
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report."""
         self.engine: int | None = None
-        """The engine that the front end chose, or None if it has only one."""
+        """None if the front end has only one engine."""
         self.load = load
         """The engine's load at the request's arrival (`step_statistics.load_of`)."""
         self.preempted_at: list[float] = []
@@ -234,7 +228,7 @@ class Flight:
         self.outcome: Outcome = "error"
         self.facts: RequestSnapshot | None = None
         self.removed_state: Any = None
-        """vLLM's state of the request, from its removal until vLLM reports the outcome."""
+        """From the removal until vLLM reports the outcome."""
 
     def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
@@ -250,4 +244,4 @@ class Flight:
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves, read when a request enters the engine."""
+"""The exchange that the current task serves."""

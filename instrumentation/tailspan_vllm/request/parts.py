@@ -1,4 +1,4 @@
-"""The parts of a queue, prefill or decode phase. The parts sum to the phase."""
+"""The parts of a queue, prefill or decode phase, which sum to it."""
 
 from typing import Final, NamedTuple
 
@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: time that the steps would have taken if this request had been alone in the engine.
-    others_prefill, others_decode: time added by other requests' work in the same steps. preempted:
-    time from a preemption until the discarded work was computed again. stall: step time that no
-    scheduled work explains.
+    own: the time of the steps if this request had been alone in the engine.
+    others_prefill, others_decode: added by other requests' work in the same steps.
+    preempted: from a preemption until the discarded work was computed again.
+    stall: step time that no scheduled work explains.
     """
 
     own: float
@@ -19,10 +19,8 @@ class RequestPhaseParts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "RequestPhaseParts":
-        """Parts in the same proportion that sum to `total`.
-
-        The front end's duration of a phase differs by microseconds from the engine's.
-        """
+        """In the same proportion. The front end's phases differ from the engine's by
+        microseconds."""
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
         if mine <= 0:
@@ -40,10 +38,11 @@ class RequestPhaseParts(NamedTuple):
 class RequestQueueParts(NamedTuple):
     """Seconds in the queue, by the reason for waiting.
 
-    seats: the batch had its maximum number of requests. kv: there were not enough free KV-cache
-    blocks. budget: other requests used up the step's token budget. held: the request was not
-    allowed to join the batch: its adapter, KV cache or grammar was not ready, or the engine was
-    paused. step: no obstacle; the request waited only for the end of the current step.
+    seats: the batch had its maximum number of requests.
+    kv: there were not enough free KV-cache blocks.
+    budget: other requests used up the step's token budget.
+    held: the adapter, KV cache or grammar was not ready, or the engine was paused.
+    step: no obstacle; the request waited only for the end of the current step.
     """
 
     seats: float
@@ -65,12 +64,11 @@ class RequestQueueParts(NamedTuple):
 
 
 class HeldParts(NamedTuple):
-    """Parts of `RequestQueueParts.held`: seconds in which a request could not join the batch.
+    """Parts of `RequestQueueParts.held`. The rest has other reasons, such as a paused engine.
 
-    kv_load: its KV cache was being loaded from outside the engine. grammar: the grammar of its
-    structured output was being compiled. adapter: other adapters used all slots (`max_loras`).
-
-    The rest of `held` has other reasons, for example a paused engine.
+    kv_load: the KV cache was being loaded from outside the engine.
+    grammar: the grammar of the structured output was being compiled.
+    adapter: other adapters used all slots (`max_loras`).
     """
 
     kv_load: float
@@ -79,14 +77,11 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """The KV cache that a connector loaded for a request.
-
-    Its size is over all tensor-parallel ranks. Of several tiers, the last in `TIERS` is reported.
-    """
+    """Over all tensor-parallel ranks. Of several tiers, the last in `TIERS`."""
 
     size_bytes: int | None
     tier: str | None
 
 
 TIERS: Final = ("host", "p2p", "disk", "other")
-"""Host memory, another engine, disk, and a store that the connector does not specify."""
+"""Host memory, another engine, disk, and an unspecified store."""

@@ -1,20 +1,17 @@
-"""Limits the length of texts that a client chooses.
-
-Both functions are idempotent, and return at most 256 characters that can be encoded as UTF-8.
-"""
+"""Limits texts that a client chooses to 256 characters that can be encoded as UTF-8. Idempotent."""
 
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
 
 _DIGEST_BYTES = 12
-"""96 bits: a client needs about 2**48 attempts to find two ids with the same digest."""
+"""96 bits: a client needs about 2**48 attempts for two ids with the same digest."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
 
 def bounded_text(text: str) -> str:
-    """The first 256 characters, with a question mark for each lone surrogate."""
+    """Cut at the limit, with a question mark for each lone surrogate."""
     text = text[:TEXT_LIMIT]
     if text.isascii():
         return text
@@ -22,7 +19,7 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """A request id within the limit. Different ids stay different: a changed id ends with a digest.
+    """A changed id ends with a digest, so different ids stay different.
 
     The front end and the engine core both apply this function.
     """

@@ -19,14 +19,12 @@ class WorkerStart(NamedTuple):
 
 
 class EngineInstants(NamedTuple):
-    """The instants of an engine core's start in monotonic seconds, and its workers' durations.
+    """Monotonic seconds. `worker` has the longest time of any worker for each stage.
 
     Attributes:
-        process: when the engine core's process began.
         executor: when the engine core began to start its workers.
         loaded: when the workers had loaded the weights.
         ready: when the KV cache was allocated and the model was warm.
-        worker: the longest time of any worker, for each stage; None if no worker sent a report.
     """
 
     process: float
@@ -38,7 +36,7 @@ class EngineInstants(NamedTuple):
 
 @dataclass(slots=True)
 class StartRecord:
-    """Collects the `EngineInstants` of the engine core that runs in this process."""
+    """Of the engine core that runs in this process."""
 
     process: float | None = None
     executor: float | None = None
@@ -47,7 +45,7 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report, unless it is not valid or there are too many."""
+        """Invalid reports and those beyond the limit are ignored."""
         if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 

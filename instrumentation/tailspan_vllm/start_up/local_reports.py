@@ -1,9 +1,8 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender connects, writes one report and closes. It never waits: if the listener has closed, or too
-many connections wait, the report is lost. The kernel keeps connections until the listener reads, so
-the listener needs no thread. Works only on Linux. A datagram socket would keep only ten reports
-(net.unix.max_dgram_qlen), but many engines have more workers.
+A sender never waits: if the listener has closed, or too many connections wait, the report is lost.
+The kernel keeps connections until the listener reads, so the listener needs no thread. Linux only.
+A datagram socket would keep only ten reports (net.unix.max_dgram_qlen).
 """
 
 import os
@@ -32,11 +31,8 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """The listener, which receives reports from its creation until `read`.
-
-    Args:
-        address: an abstract address, which begins with a zero byte.
-    """
+    """Receives from its creation until `read`. `address` is abstract: it begins with a zero
+    byte."""
 
     def __init__(self, address: str, size: int) -> None:
         self._size = size
@@ -44,7 +40,7 @@ class LocalReports:
         self._end.setblocking(False)
         self._end.bind(address)
         self._end.listen(MAX_WAITING)
-        # On a GPU, vLLM forks its engines and workers. Each fork would keep the listener open.
+        # On a GPU, vLLM forks its engines and workers, which would keep the listener open.
         end = weakref.ref(self._end)
         os.register_at_fork(after_in_child=lambda: _close(end()))
 
@@ -53,10 +49,8 @@ class LocalReports:
             self._end.close()
 
     def read(self) -> list[bytes]:
-        """Return the reports that have arrived, and close the listener.
-
-        Reports of other users' processes are dropped and counted (unix(7), SO_PEERCRED).
-        """
+        """Close the listener, and return the reports. Those of other users' processes are dropped
+        and counted (unix(7), SO_PEERCRED)."""
         found: list[bytes] = []
         with self._end:
             for _ in range(_READS):

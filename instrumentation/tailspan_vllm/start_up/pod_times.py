@@ -1,7 +1,7 @@
 """Divides the time before a server's first process into parts, with Kubernetes' timestamps. Pure.
 
-The parts sum to the time from the creation of the pod until the first process began. Kubernetes'
-timestamps have whole seconds, so each part, and the sum, can be wrong by one second.
+The parts sum to the time since the creation of the pod. Kubernetes' timestamps have whole seconds,
+so each part, and the sum, can be wrong by one second.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.
@@ -22,11 +22,11 @@ def parts_before(
 ) -> dict[str, float]:
     """Seconds by attribute name, empty if the times are unknown or not in order.
 
-    After a restart of the container, the only part is the time since the previous container ended.
+    After a restart of the container, the only part is the time since the previous one ended.
 
     Args:
         events: an EventList of this pod. Without it, the container's part includes the image pulls.
-        container: the server's container; None if the pod has one container.
+        container: None if the pod has one container.
         began_unix_ns: when the first process began.
     """
     began = began_unix_ns / 1e9
@@ -73,10 +73,7 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 
 
 def _pulls(events: Any) -> list[_Interval] | None:
-    """When the pod's images were pulled, or None if the events are absent or incomplete.
-
-    An image that was already on the node has no event `Pulling`.
-    """
+    """None if the events are absent or incomplete. An image on the node has no event `Pulling`."""
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
         return None

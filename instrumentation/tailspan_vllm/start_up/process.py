@@ -1,6 +1,6 @@
 """Stores in the environment when a server's first process began, for its child processes.
 
-All instants are on the monotonic clock, which all processes of a machine share.
+All processes of a machine share the monotonic clock.
 """
 
 import math
@@ -18,7 +18,7 @@ MAX_ANCESTORS: Final = 64
 
 
 class FirstProcess(NamedTuple):
-    """When the first process began, and when it had loaded the plugin, in monotonic seconds."""
+    """Monotonic seconds at which it began, and had loaded the plugin."""
 
     began: float
     plugin: float
@@ -26,7 +26,7 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Store this process's start time, unless a parent has stored its own. Return whether it did.
+    """Store this process's start time, unless a parent has. Return whether it did.
 
     Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """
@@ -50,10 +50,7 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
 
 
 def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
-    """Whether this process is, or descends from, process 1 of its PID namespace.
-
-    A process started from outside a container, as by `kubectl exec`, does not.
-    """
+    """Unlike a process started from outside a container, as by `kubectl exec`."""
     process = "self"
     for _ in range(MAX_ANCESTORS):
         try:

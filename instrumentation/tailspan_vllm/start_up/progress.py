@@ -1,7 +1,6 @@
 """Reports each stage of a start to the server's first process, in case the start fails.
 
-The engine core and its workers report each completed stage and each exception. The first process
-reads the reports only if the server ends before it is ready.
+The first process reads the reports only if the server ends before it is ready.
 """
 
 import os
@@ -18,7 +17,7 @@ _REPORT: Final = struct.Struct("<iiid40s")
 
 
 class StartStage(IntEnum):
-    """The stages of a start that a process reports as complete, and the failure of a start."""
+    """Stages that a process reports as complete, and the failure of a start."""
 
     PROCESS = 0
     """The engine core's process began."""
@@ -36,7 +35,7 @@ class StartStage(IntEnum):
 
 
 class StartProgress(NamedTuple):
-    """One report. `at` is in monotonic seconds. `error` is the name of an exception's class."""
+    """`at`: monotonic seconds. `error`: the name of an exception's class."""
 
     engine: int
     process: int
@@ -52,7 +51,7 @@ def _address(token: str) -> str:
 def note(
     token: str, config: Any, stage: StartStage, at: float | None = None, error: str = ""
 ) -> None:
-    """Send a report to the first process. `at` is in monotonic seconds; None for now."""
+    """Send a report to the first process. `at`: monotonic seconds; None for now."""
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
         name = error.encode("ascii", "replace")[:40]
