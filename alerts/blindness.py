@@ -6,18 +6,17 @@ from typing import Final, NamedTuple
 from alerts.burnrate import EventCounts
 
 HIDING: Final = ("unknown", "late")
-"""Reasons for excluding a request that indicate a fault in the telemetry."""
+"""Exclusions that indicate a fault in the telemetry."""
 
 LOOKBACK_S: Final = 3_600
 """The check covers the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
-"""If an objective selects none of at least this many requests, it is blind. An objective on 5 % of
-the traffic selects none of 100 requests with a chance of 0.95¹⁰⁰ = 1 in 170."""
+"""An objective that selects none of this many requests is blind. One on 5 % of the traffic does so
+with a chance of 0.95¹⁰⁰ = 1 in 170."""
 
 MIN_LEFT_OUT: Final = 5
-"""Fewer requests may be excluded by chance. The low-traffic guard in `policies/` has the same
-minimum."""
+"""Fewer requests may be excluded by chance, as in the low-traffic guard of `policies/`."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"
@@ -61,16 +60,16 @@ REASONS: Final[Mapping[str, BlindnessReason]] = {
 
 
 def blind_to_probes(counts: EventCounts, probes: int) -> str | None:
-    """The key in `REASONS` why an objective on probes is blind, or None."""
+    """A key in `REASONS`, or None."""
     return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: EventCounts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """The key in `REASONS` why an objective is blind, or None.
+    """A key in `REASONS`, or None.
 
     Args:
         excluded: number of excluded requests by reason.
-        requests: all requests in the window, also those that the objective does not select.
+        requests: all requests in the window, selected or not.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

@@ -1,8 +1,4 @@
-"""Links from alerts to the explorer. Pure.
-
-A Prometheus alert links to the last hour of the objective's requests. A message about an incident
-links to the incident.
-"""
+"""Links from alerts to the explorer. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,9 +24,9 @@ PROBE_FILTERS: Final = ("region", "endpoint")
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """The link to the last hour of an objective's requests.
+    """The last hour of the objective's requests.
 
-    It opens Root cause if the objective compares a latency, and Outside if it counts probes.
+    Root cause if the objective compares a latency, Outside if it counts probes.
     """
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
@@ -47,7 +43,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """A Prometheus template that selects the alert's group. Append it to `objective_link`."""
+    """A Prometheus template that selects the alert's group, to append to `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -57,8 +53,7 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """The values that `where` requires with `==`, by label. Labels without such a value are
-    omitted."""
+    """The values that `where` requires with `==`, by label."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())
@@ -67,11 +62,6 @@ def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
-    """The link to an incident.
-
-    Args:
-        slo: the objective's name, with its group if it has groups.
-        fired_unix_s: time of the first alert, in unix seconds.
-    """
+    """`slo` includes the group. `fired_unix_s`: time of the first alert."""
     query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
     return f"{explorer_url.rstrip('/')}/?{query}"

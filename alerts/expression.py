@@ -35,7 +35,7 @@ EQUALITY: Final = ("==", "!=")
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a constant. `written` is the constant as the user wrote it."""
+    """`written` is the constant as the user wrote it."""
 
     field: str
     operator: str
@@ -79,7 +79,6 @@ class Vocabulary:
     """The fields that an expression may use, and the values of each.
 
     Args:
-        kinds: the type of each field's values.
         choices: the values of each field with a fixed set.
         why_not: why a field that a user may expect is not allowed here.
     """
@@ -93,8 +92,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
     """Parse an expression.
 
     Raises:
-        ExpressionError: the expression is malformed, or uses a field or value outside the
-            vocabulary.
+        ExpressionError: it is malformed, or uses a field or value outside the vocabulary.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
@@ -199,7 +197,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # A text keeps its quotes, so that "and" differs from the keyword `and`.
+        # Quotes are kept, so that "and" differs from the keyword `and`.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -286,8 +284,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Measured values are doubles. The double 0.1 is slightly more than the exact decimal
-            # 0.1, so it would not meet an exact `<= 0.1`.
+            # Measured values are doubles. The double 0.1 exceeds the decimal 0.1, so it would not
+            # meet an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

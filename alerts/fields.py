@@ -1,7 +1,7 @@
 """The fields of requests and of probes that objectives may use.
 
-`where` uses properties that a request has from its start. It must not use latencies or the outcome,
-because it could then leave slow or failed requests out of the count.
+`where` must not use latencies or the outcome, because it could then leave slow or failed requests
+out of the count.
 """
 
 from enum import Enum
@@ -27,7 +27,7 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields that `by` may contain. With `prompt_tokens`, each token count would be a group."""
+"""Fields of `by`. With `prompt_tokens`, each token count would be a group."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",
@@ -47,14 +47,14 @@ BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
 
 
 WAIT: Final = "wait_s"
-"""The whole wait of a probe: the delay of its start, DNS, connection, TLS, and the answer."""
+"""The delay of a probe's start, DNS, connection, TLS, and the answer."""
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
 PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""Durations that include the work of the model, or of a cache in front of it."""
+"""With the work of the model, or of a cache in front of it."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 

@@ -1,8 +1,7 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`): they are counted
-separately. All other requests form the group `other`. The empty string stands for an unknown value,
-as in Prometheus.
+Pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`); all other
+requests form the group `other`. The empty string stands for an unknown value, as in Prometheus.
 """
 
 import json
@@ -32,10 +31,9 @@ Group = tuple[str, ...]
 OTHER: Final = "other"
 """The value of every field in the group `other`."""
 PLACES: Final = 50
-"""Maximum number of groups of one objective, besides `other`. The rules record about 45 series per
-group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups); one is due every 15 s. A group with more than 2 % of the traffic is always among
-the 50 largest."""
+"""Besides `other`. The rules record about 45 series per group. With three days of counts, one
+evaluation of 50 groups took 0.4 s on two cores; one is due every 15 s. A group with more than 2 %
+of the traffic is always among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
@@ -44,15 +42,14 @@ def other(by: Sequence[str]) -> Group:
 
 
 def key(group: Group) -> str:
-    """The key of a group, a text that any database can store."""
+    """A text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
 
 
 LONGEST_KEY: Final = 2_000
-"""Maximum bytes of a key. PostgreSQL indexes at most 2,704 bytes. A value of 256 characters needs
-at most 1,400 bytes."""
+"""Bytes. PostgreSQL indexes at most 2,704. A value of 256 characters needs at most 1,400."""
 
 
 def read_key(text: str) -> Group:
@@ -80,7 +77,7 @@ def narrowed(
     """The expression that selects one group's requests.
 
     Args:
-        where: selects the requests of all groups; None for all requests.
+        where: selects the requests of all groups; None for all.
         group: one of `groups`, or `other(by)`.
     """
     if group == other(by):
@@ -103,8 +100,7 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Never unknown, so that its negation is correct too. The value "" stands for an unknown
-    field."""
+    """Never unknown, so that it can be negated. "" stands for an unknown field."""
     if not value:
         return IsUnknown(field)
     return And(
@@ -121,13 +117,13 @@ def _literal(field: str, value: str) -> Literal:
 
 
 def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
-    """The group of each request of a table that has the fields of `by`."""
+    """`table` has the fields of `by`."""
     columns = [pc.fill_null(pc.cast(table[field], pa.string()), "").to_pylist() for field in by]
     return zip(*columns, strict=True)
 
 
 def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
-    """(n,) int64: the position of each request's group in `groups`, from 1, or 0 for `other`."""
+    """(n,) int64: positions in `groups`, from 1, or 0 for `other`."""
     places = {group: place for place, group in enumerate(groups, 1)}
     return np.fromiter(
         (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows

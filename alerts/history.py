@@ -1,7 +1,6 @@
 """An objective's counts over time, and their sum over any window. Pure.
 
-The window of length w that ends at t contains the buckets in (t − w, t], as `increase(…[w])` does
-at t.
+A window of length w that ends at t contains the buckets in (t − w, t], as `increase(…[w])` does.
 """
 
 from bisect import bisect_right
@@ -19,7 +18,7 @@ _WHOLE: Final = Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class HistoryBucket:
-    """The counts of the events after the previous bucket's instant, up to `until_s`."""
+    """The events after the previous bucket's instant, up to `until_s`."""
 
     until_s: int
     counts: EventCounts
@@ -30,8 +29,8 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: in any order. The counts of buckets with equal instants are added.
-        step_s: the evaluation interval. The first counts may appear this much after counting began.
+        buckets: in any order. Counts at equal instants are added.
+        step_s: the first counts may appear this much after counting began.
     """
 
     def __init__(self, since_s: int, buckets: Iterable[HistoryBucket], step_s: int) -> None:
@@ -55,7 +54,7 @@ class History:
         )
 
     def window(self, length_s: int, at_s: int) -> WindowCounts:
-        """The counts of the window of this length that ends at an instant."""
+        """The window of this length that ends at an instant."""
         return self.part_of(PeriodBounds(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
@@ -67,7 +66,7 @@ class History:
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """The most urgent state of each severity's window pairs at an instant."""
+    """The most urgent state of each severity's window pairs."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}

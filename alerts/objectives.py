@@ -1,8 +1,8 @@
 """Objectives: which requests count, when a request is good, the target and the period. Pure.
 
-An `Indicator` counts all events and the bad events. An event is a request (`Goodput`), a probe
-(`GoodProbes`), what two Prometheus queries count (`QueryRatio`), or a second of a query that
-returns a ratio (`RawRatio`). If the indicator has `slices`, each time slice is an event instead.
+An event is a request (`Goodput`), a probe (`GoodProbes`), what Prometheus queries count
+(`QueryRatio`), a second of a query that returns a ratio (`RawRatio`), or a time slice of any of
+these (`slices`).
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,13 @@ used."""
 
 @dataclass(frozen=True, slots=True)
 class GoodEvents:
-    """An indicator that Tailspan counts itself: each event is good or bad.
+    """An indicator that Tailspan counts itself.
 
     Args:
         where: selects the events; None for all.
-        good: the condition that a good event meets.
         by: fields whose values define groups.
-        reserved: groups that are always counted separately (`alerts.evaluation.group_places`).
-        part: the group that is counted; None to count all groups together.
+        reserved: groups that always have a place.
+        part: the group that is counted; None for all together.
         slices: None if each request or probe is an event.
     """
 
@@ -60,7 +59,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """The indicator of a group that is counted separately, or of `groups.other(by)`."""
+        """Of a group with a place, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=EventGroup(self, placed, group))
 
@@ -77,7 +76,7 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: the kind of event, a hash of the definition, and the group."""
+        """The key of stored counts: kind of event, hash of the definition, and group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -101,7 +100,7 @@ class GoodProbes(GoodEvents):
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """One group of events, and all groups that are counted separately (see `alerts.groups`)."""
+    """One group, and all groups with a place."""
 
     whole: GoodEvents
     groups: tuple[Group, ...]
@@ -116,11 +115,11 @@ class EventGroup:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """A PromQL query that counts events. `{{.window}}` stands for the window."""
+    """`{{.window}}` stands for the window."""
 
     text: str
     per_second: bool
-    """Whether the query returns a rate, which is multiplied by the window's seconds."""
+    """Whether the query returns a rate, to multiply by the window's seconds."""
 
     def over(self, window: str) -> str:
         """The query for a window."""
@@ -129,7 +128,7 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries: one for all events, and one for either the good or the bad events."""
+    """One query for all events, and one for either the good or the bad events."""
 
     total: EventQuery
     part: EventQuery
@@ -141,7 +140,7 @@ class QueryRatio:
 
 @dataclass(frozen=True, slots=True)
 class RawRatio:
-    """A Prometheus query that returns the ratio of good or bad events over a window."""
+    """A query that returns the ratio of good or bad events."""
 
     query: EventQuery
     is_bad: bool
@@ -156,11 +155,11 @@ class Objective:
     """An SLO with one target.
 
     Args:
-        period_s: the length of the period in seconds, nominal for a calendar period.
+        period_s: nominal for a calendar period.
         calendar: None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: whether a page is sent when the counters are missing.
-        file: the file that defines the objective, at line `line`.
+        alert_when_no_data: whether missing counters page.
+        file: defines the objective at line `line`.
     """
 
     name: str
@@ -192,7 +191,7 @@ class Objective:
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """The fields and values of the objective's group; empty without a group."""
+        """Fields and values; empty without a group."""
         if not isinstance(self.indicator, GoodEvents) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))

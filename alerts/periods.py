@@ -1,8 +1,7 @@
 """Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
-A calendar period begins and ends at fixed local times in a time zone, so its length in seconds
-varies with the month and with daylight saving time. The factors of alerts use `NOMINAL_DAYS`, so
-that an alert means the same in February and in March.
+The length of a calendar period varies with the month and with daylight saving time. Alerts use
+`NOMINAL_DAYS`, so that they mean the same in February and in March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -18,7 +17,7 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""Nominal number of days of each unit of a calendar period."""
+"""Of each unit of a calendar period."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
@@ -42,8 +41,7 @@ class Calendar:
 
     Args:
         start: a local time at which one of the periods starts.
-        zone: the IANA name of the time zone of `start`.
-        number: the number of units in a period.
+        zone: the IANA name of its time zone.
         unit: a key of `NOMINAL_DAYS`.
     """
 
@@ -54,7 +52,7 @@ class Calendar:
 
     @property
     def nominal_s(self) -> int:
-        """The nominal length in seconds, from which the factors of alerts are computed."""
+        """The factors of alerts are computed from this."""
         return self.number * NOMINAL_DAYS[self.unit] * DAY_S
 
     @property
@@ -81,8 +79,7 @@ class Calendar:
         return PeriodBounds(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """Yield the starts of periods, from the one that contains `from_s` to the first after
-        `to_s`."""
+        """The starts of the periods from `from_s` to the first after `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -99,8 +96,8 @@ class Calendar:
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The estimate may be off by one in a month in which a period begins, or at the end of
-        # daylight saving time.
+        # May be off by one in a month in which a period begins, or at the end of daylight saving
+        # time.
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:
@@ -112,7 +109,7 @@ class Calendar:
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1
-            # If a month lacks the start day, such as the 31st, the period starts on its last day.
+            # If a month lacks the start day, such as the 31st, on its last day.
             day = min(self.start.day, monthrange(year, month)[1])
             local = self.start.replace(year=year, month=month, day=day)
         else:

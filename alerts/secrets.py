@@ -8,8 +8,7 @@ from alerts.errors import shown
 from alerts.strict_yaml import MappingReader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key whose value is the secret itself, the name of an environment variable, or the
-path of a file."""
+"""The secret itself, the name of an environment variable, or the path of a file."""
 LONGEST: Final = 4_096
 
 
@@ -32,10 +31,7 @@ class Secret:
 def read_secret(
     reader: MappingReader, key: str, folder: Path, environ: Mapping[str, str]
 ) -> Secret | None:
-    """The secret that a key contains or references; None if the key is absent.
-
-    Args:
-        key: the key without suffix.
+    """The secret that a key contains or references; None if absent.
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The

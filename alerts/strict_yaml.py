@@ -1,8 +1,7 @@
 """A strict YAML parser that keeps the line and the text of every value.
 
-Numbers are kept as text, so that a target of 0.999 is parsed exactly. Anchors and aliases are
-errors, because a few lines with them can expand to billions of nodes. Tags, duplicate keys, and
-keys that are not text are errors too.
+Numbers stay text, so that a target of 0.999 is exact. Anchors and aliases are errors, because they
+can expand to billions of nodes; so are tags, duplicate keys, and keys that are not text.
 """
 
 import re
@@ -20,13 +19,13 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters can change a terminal or end a PromQL comment; lone surrogates cannot be
-encoded in UTF-8."""
+"""Control characters can change a terminal or end a PromQL comment; lone surrogates are not UTF-8.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlScalar:
-    """A scalar as it is written in the file. `plain`: without quotes."""
+    """As in the file. `plain`: without quotes."""
 
     line: int
     text: str
@@ -54,10 +53,10 @@ Node = YamlScalar | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
-    """The non-empty documents of a YAML text.
+    """The non-empty documents of a text.
 
     Raises:
-        DocumentError: the text is not YAML, or contains something that this module does not allow.
+        DocumentError: the text is not YAML, or contains something that is not allowed.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(
@@ -147,11 +146,7 @@ class _Builder:
 
 
 class MappingReader:
-    """Reads a mapping key by key. Unknown keys are errors.
-
-    Args:
-        file: the name as the user gave it.
-    """
+    """Reads a mapping key by key. Unknown keys are errors. `file` is as the user gave it."""
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:
         self.file = file
@@ -182,11 +177,11 @@ class MappingReader:
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "MappingReader":
-        """A reader of the mapping that is the value of a key."""
+        """The value of a key, which must be a mapping."""
         return MappingReader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
-        """A reader of each mapping in a key's value, which must be a sequence."""
+        """The value of a key, which must be a sequence of mappings."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
@@ -207,7 +202,7 @@ class MappingReader:
         return node.text
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        """The value of a key, which must be one of the allowed texts."""
+        """One of the allowed texts."""
         text = self.text(key)
         if text not in allowed:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
@@ -224,7 +219,7 @@ class MappingReader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Different texts of a sequence. `allowed` is the noun for them in an error message."""
+        """Different texts of a sequence. `allowed` is the noun for them in errors."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, YamlScalar)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
@@ -237,7 +232,7 @@ class MappingReader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """The duration of a key, such as `30d`, in seconds, or the default."""
+        """Seconds of a duration such as `30d`, or the default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:

@@ -1,7 +1,6 @@
 """The names of objectives' metrics, labels and recorded series.
 
-The counters are on Tailspan's `/metrics`; the generated rules record series from them. The name of
-a series over a window ends with the window's length.
+The counters are on `/metrics`; the generated rules record series from them.
 """
 
 from typing import Final
@@ -16,15 +15,15 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The timestamp of the rule's evaluation, while the objective's counters exist. Its minimum over a
-window is the earliest time at which they existed."""
+"""The evaluation's time while the counters exist. Its minimum over a window is the earliest such
+time."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""The groups that are counted separately, for Prometheus queries with `by`."""
+"""The groups with a place, for Prometheus queries with `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
-"""The share of the period's budget that is left; negative if overspent."""
+"""Negative if overspent."""
 PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
 PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The end of the current calendar period, in unix seconds."""
@@ -32,8 +31,7 @@ PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
 """The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""Seconds that the remaining budget lasts at the current burn rate. Absent if the rate is 0, or if
-a calendar period ends before."""
+"""At the current burn rate. Absent if it is 0, or if a calendar period ends before."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -64,12 +62,11 @@ def coverage(window: str) -> str:
 
 
 def alerting_burn(window: str) -> str:
-    """The burn rate over the long window of a pair, recorded only while the pair's alert condition
-    is true. If several pairs have the same long window, `window` also contains the short window and
-    the severity."""
+    """The burn rate of a pair's long window, recorded only while the pair alerts. If several pairs
+    have it, `window` also contains the short window and the severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """The displayed burn rate of a window. Alert conditions compare numbers of events instead."""
+    """For display. Alert conditions compare numbers of events."""
     return f"slo:tailspan_burn_rate:ratio{window}"

@@ -1,12 +1,10 @@
 """Computes from the stored requests whether the alerts of objectives fire.
 
 The decisions equal those of the generated Prometheus rules. Each multiple of 15 s is evaluated
-once. After a pause, the evaluator continues with the missed instants, so a restart changes no
-result.
+once, after a pause too, so a restart changes no result.
 
-If the clock was ahead and is then corrected, the last evaluation lies in the future. Evaluation
-then resumes after the last alert in the past, at most `LONGEST_PAUSE_S` ago. Incidents that began
-in the future are ended.
+If the clock was ahead, evaluation resumes after the last alert in the past, at most
+`LONGEST_PAUSE_S` ago. Incidents that began in the future are ended.
 
 Requests that arrived while this process was stopped are counted, because the writer marks their
 time steps (`store.alerting.slo_marks`). Past incidents do not change.
@@ -48,19 +46,17 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Older missed instants are not evaluated, because an alert about them is too late to help."""
+"""An alert about older missed instants is too late to help."""
 BEHIND_S: Final = 60
-"""If the last evaluation is further ahead than this, the clock was wrong. Otherwise, the evaluator
-waits until the present has reached that time."""
+"""If the last evaluation is further ahead, the clock was wrong. Otherwise, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""If an evaluation that counts old requests again takes longer than the interval, the next such
-recount waits for this multiple of its duration, so that a sender of old requests cannot delay an
-alert."""
+"""After an evaluation that counted old requests and exceeded the interval, the next such recount
+waits for this multiple of its duration. Otherwise, a sender of old requests could delay an alert.
+"""
 ARRIVAL_S: Final = 15
-"""An instant is evaluated this much later, so that the last rows before it have arrived."""
+"""Evaluate an instant this much later, when its last rows have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Transactions whose marks are read at a time. Collectors commit up to a hundred per second, so one
-read covers at least 20 s."""
+"""Collectors commit up to a hundred per second, so one read covers at least 20 s."""
 
 
 class Evaluator:
@@ -68,10 +64,10 @@ class Evaluator:
 
     Args:
         objectives: those that Prometheus counts are skipped.
-        keep_s: the retention of requests, or None for unlimited retention.
-        alone: whether no other process evaluates objectives in the same database at the same time.
-            If not, counts are not cached. None: true if only one process can write to the database.
-        elapsed_s: a monotonic clock that measures the duration of recounts.
+        keep_s: the retention of requests; None if unlimited.
+        alone: whether no other process evaluates objectives in the same database, so that counts
+            can be cached. None: whether only one process can write to it.
+        elapsed_s: a monotonic clock.
     """
 
     def __init__(
@@ -92,14 +88,14 @@ class Evaluator:
         self.take_over()
 
     def take_over(self) -> None:
-        """Discard cached data, because another evaluator may have changed the database."""
+        """Discard the cache, because another evaluator may have changed the database."""
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """Late requests are not counted again before this time of the monotonic clock."""
+        """When late requests may be counted again, by the monotonic clock."""
 
     def follow(self) -> None:
-        """Read which groups are counted separately, as another process has chosen.
+        """Read which groups another process counts separately.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -113,7 +109,7 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # The clock of the server that sent the newest request may be ahead.
+        # The sender's clock may be ahead.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -134,11 +130,11 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Count the time steps again that received requests since the last call.
+        """Count the steps again that received requests since the last call.
 
         Returns:
-            Whether steps that ended more than 2 · `SETTLED_S` ago are counted again now. If they
-                must wait, their marks stay in the store.
+            Whether steps older than 2 · `SETTLED_S` are counted now. If they must wait, their marks
+                stay.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -155,7 +151,7 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
-            # Commits add marks during this loop, so on a slow database there are always some left.
+            # Commits add marks during this loop.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
@@ -163,18 +159,15 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """The time from which the stored counts are incomplete; None without marks.
+        """From when on the stored counts are incomplete; None without marks.
 
-        Args:
-            extend: whether the history may now begin earlier. It does so only if the data before
-                its start is continuous.
+        `extend`: the history may now begin earlier, if the data before its start is continuous.
         """
         if not marks:
             return None
         changed_s, deleted_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S, 0
         if self._keep_s is not None:
-            # Near the end of the retention, some of a step's requests may already be deleted. Count
-            # no such step again.
+            # Near the end of the retention, some of a step's requests may already be deleted.
             min_s = now_s - self._keep_s + LONGEST_REQUEST_S
             deleted_s = max(0, min_s // EVALUATION_S * EVALUATION_S)
         counted_s = earliest_counted_s(self._engine, probes=probes)
@@ -191,8 +184,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # Do not evaluate this instant: the first request or probe may still end at it, and each
-            # instant is evaluated only once.
+            # Each instant is evaluated only once, and the first request or probe may still end at
+            # this one.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -212,7 +205,7 @@ class Evaluator:
         store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires, so check this first with sums that the database computes.
+            # Usually no alert fires, so first check sums that the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -239,7 +232,7 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """The instant at which evaluation resumes after the clock was ahead."""
+        """The instant after which the clock was ahead."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -262,7 +255,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # Only the share of the budget that a burn spent needs the counts of the whole period.
+            # Only `budget_spent` needs the whole period.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )
@@ -286,8 +279,7 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """End the incidents whose first alert lies in the future, because the clock was ahead. Remove
-    future instants from the other open incidents."""
+    """End the incidents that began in the future, and remove future instants from the others."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

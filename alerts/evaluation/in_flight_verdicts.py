@@ -1,7 +1,7 @@
 """Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
 
-Only TTFT and lower bounds of TTFT and E2E are known (`docs/decisions/074`). Other fields, such as
-TPOT or the outcome, are undecided until the end. A request in flight is never good.
+Only TTFT and lower bounds of TTFT and E2E are known (`docs/decisions/074`). A request in flight is
+never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ KNOWN: Final = ("ttft_s", *SELECTED_BY)
 
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
-    """Which requests in flight are bad now and were not at their previous report."""
+    """Bad now, but not at the previous report."""
     columns = columns_of_reports(reports, KNOWN)
     age_s = np.array([each.age_s for each in reports], np.float64)
     before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
@@ -46,10 +46,7 @@ def columns_of_reports(
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
-    """Which ended requests were already bad when they were last reported in flight.
-
-    The result depends only on the stored rows, so it is the same after a restart.
-    """
+    """Which ended requests were bad at their last report. Depends only on the stored rows."""
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
     columns = {
@@ -63,8 +60,8 @@ def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> B
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. A TTFT above the age counts as unknown.
-        age_s: (n,) ages in seconds; NaN if the request was not reported.
+        columns: those in `KNOWN`. A TTFT above the age counts as unknown.
+        age_s: (n,); NaN if the request was not reported.
 
     Returns:
         (n,) bool.

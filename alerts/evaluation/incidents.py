@@ -1,9 +1,8 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. A cumulative sum (CUSUM) estimates when the rate of bad events most
-likely rose, from a rate that just meets the objective to one that alerts. An incident ends with its
-last alert, but only after `QUIET_S` seconds without one, so that a short break creates no second
-incident.
+A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose, from one that just
+meets the objective to one that alerts. An incident ends with its last alert, after `QUIET_S`
+seconds without one.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -19,7 +18,7 @@ from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
-"""An incident is over after this many seconds without an alert."""
+"""A shorter break of the alert creates no second incident."""
 MINUTE_S: Final = 60
 
 
@@ -28,12 +27,10 @@ class Incident:
     """A burn that triggered an alert.
 
     Args:
-        slo: the objective's name.
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: the highest burn rate while the alert fired, over the long window of the
-            severity's shortest pair.
+        peak_burn: over the long window of the severity's shortest pair.
         ended_s: `last_s` if the incident is over, otherwise None.
         simulated: whether the alert fires only because of simulated requests.
     """
@@ -59,10 +56,10 @@ def advance(
     """Evaluate one severity of an objective at an instant.
 
     Args:
-        history: the counts, at least as far back as the longest window.
+        history: at least as far back as the longest window.
 
     Returns:
-        The incident as of this instant, with `ended_s` if it is over. None if there is none.
+        The incident, with `ended_s` if it is over, or None.
     """
     pairs = tuple(pair for pair in objective.policy.pairs if pair.severity == severity)
     policy = replace(objective.policy, pairs=pairs)
@@ -83,11 +80,10 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """The most likely start of a burn: the t that maximises bad(t) − k · all(t).
+    """The t that maximises bad(t) − k · all(t), which count the events since t.
 
-    bad(t) and all(t) count the events since t. k = (r₁ − r₀) / (ln r₁ − ln r₀), where r₀ is the
-    rate of bad events that just meets the objective, and r₁ the rate that just alerts (Lucas,
-    1985).
+    k = (r₁ − r₀) / (ln r₁ − ln r₀). r₀: the rate of bad events that just meets the objective. r₁:
+    the rate that just alerts (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -105,7 +101,7 @@ def budget_spent(incident: Incident, history: History, objective: Objective) -> 
     """The share of the period's budget that a burn spent; None without events.
 
     Time without data counts as good, at the request rate of the time with data. For a burn in two
-    calendar periods, the share of the later period's budget.
+    calendar periods, the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -5,11 +5,11 @@ is an expression that the other comparisons do not decide.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
-- If `good` is unknown, the request is counted as excluded.
-- A failed request is bad, and so is a request that the server refused with 429, 5xx or without a
-  status. Another 4xx is the client's mistake, and excluded.
-- The latencies of a request that its client cancelled are lower bounds (docs/decisions/012). It is
-  bad if they miss the objective, good if no continuation could miss it, and otherwise excluded.
+- If `good` is unknown, the request is excluded.
+- A request is bad if it failed, or was refused with 429, 5xx or without a status. Another 4xx is
+  the client's mistake, and excluded.
+- The latencies of a cancelled request are lower bounds (docs/decisions/012). It is bad if they miss
+  the objective, good if no continuation could miss it, and otherwise excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """
@@ -26,7 +26,7 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class RequestVerdict(StrEnum):
-    """The verdict on a selected request. All verdicts except good and bad exclude the request."""
+    """All verdicts except good and bad exclude the request."""
 
     GOOD = "good"
     BAD = "bad"
@@ -80,7 +80,7 @@ def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
 
 
 def clients_fault(http_status: int | None) -> bool:
-    """Whether a refusal is the client's fault (a 4xx status other than 429)."""
+    """A 4xx status other than 429."""
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
@@ -102,12 +102,12 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with fewer than two tokens: it meets every limit."""
+"""The time between tokens of a response with fewer than two meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The phase that follows each phase. If it has no value, the client cancelled before it, and the
-phase's duration is a lower bound."""
+"""The phase after each phase. If it has no value, the client cancelled before it, and the duration
+is a lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
 """Lower bounds if the client cancelled."""
 
@@ -130,7 +130,7 @@ def _until_it_left(
         return AtLeast(request.e2e_s)
     if field == "first_content_s" and value is None and (nothing_sent or _no_content(request)):
         return AtLeast(request.e2e_s)
-    # The wait between the last token and the cancellation counts as a gap between tokens.
+    # The wait before the cancellation counts as a gap between tokens.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
         pace_s = (request.decode_s + wait_s) / tokens
         return pace_s if value is None else max(float(value), pace_s)

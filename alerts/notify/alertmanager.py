@@ -1,8 +1,7 @@
 """Messages for Alertmanager's v2 API.
 
-A firing alert is sent again every minute, as by Prometheus. Alertmanager resolves it four minutes
-after the last message. The labels equal those of the generated rules, so that Alertmanager merges
-the same alert from Prometheus.
+A firing alert is sent again every minute, and resolved four minutes after the last message, as by
+Prometheus. The labels equal those of the generated rules, so that Alertmanager merges both.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).

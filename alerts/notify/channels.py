@@ -23,7 +23,7 @@ class Channel:
     Args:
         name: unique; it appears in the outbox, in the log and on `/metrics`.
         url: may contain a token.
-        key: PagerDuty's routing key, or the key that signs a webhook's body.
+        key: PagerDuty's routing key, or a webhook's signing key.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets to remove from a receiver's response before it is displayed."""
+        """To remove from a receiver's response."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPost:
-    """A POST request with a JSON body. `path` is appended to the channel's address."""
+    """A POST of JSON. `path` is appended to the channel's address."""
 
     body: bytes
     path: str = ""
@@ -50,4 +50,4 @@ class ChannelPost:
 
 
 REPEAT_S = 60
-"""Interval at which a firing alert is sent to Alertmanager again, as by Prometheus."""
+"""As Prometheus sends a firing alert to Alertmanager again."""

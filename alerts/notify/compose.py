@@ -27,9 +27,8 @@ def compose(
     """The message about an incident.
 
     Args:
-        status: the objective's status at the last alert of the incident, or after its end.
-        history: the objective's counts, at least over the longest window.
-        explorer_url: the explorer's address for the link; None for no link.
+        status: at the last alert of the incident, or after its end.
+        history: at least over the longest window.
         likely_cause: one sentence; None if unknown.
     """
     own = {

@@ -1,8 +1,7 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
 With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
-seconds, with which the receiver can reject a replay. v1 is the HMAC-SHA256 in hex of t, a full stop
-and the body.
+seconds, against replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the body.
 """
 
 import hmac
@@ -19,7 +18,7 @@ SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """The request that posts the message and its text. A retry has the same id."""
+    """A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,

@@ -1,8 +1,7 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
-A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows:
-`lookbackWindow` is the long window and `alertAfter` the short window, a twelfth of the long window
-by default. The burn rate must be above `threshold` over both.
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair: `lookbackWindow` is
+the long window, `alertAfter` the short one, by default a twelfth.
 
 Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.
@@ -40,11 +39,7 @@ _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """The contents of an AlertPolicy document.
-
-    Args:
-        where: the document's file and line.
-    """
+    """`where` is the document's file and line."""
 
     name: str
     where: str
@@ -56,7 +51,7 @@ def read_condition(spec: MappingReader) -> WindowPair:
     """The pair of windows of an AlertCondition.
 
     Raises:
-        DocumentError: the document is not an AlertCondition, or its kind is not supported.
+        DocumentError: the document is invalid or its kind is not supported.
     """
     severity = spec.choice("severity", SEVERITIES)
     condition = spec.inner("condition", ("kind", "op", "threshold", "lookbackWindow", "alertAfter"))
@@ -86,10 +81,10 @@ def read_condition(spec: MappingReader) -> WindowPair:
 def read_policy(
     spec: MappingReader, name: str, conditions: Mapping[str, MappingReader]
 ) -> AlertPolicy:
-    """The policy of an AlertPolicy document.
+    """Read an AlertPolicy.
 
     Raises:
-        DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
+        DocumentError: the document is invalid, or refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
         raise spec.error("alertWhenBreaching", "false would disable every alert; allowed: true")
@@ -132,7 +127,7 @@ def policies_of(
     policies: Mapping[str, MappingReader],
     conditions: Mapping[str, MappingReader],
 ) -> tuple[AlertPolicy, ...]:
-    """The AlertPolicies that an SLO contains or refers to; empty if there are none.
+    """The AlertPolicies that an SLO contains or refers to.
 
     Raises:
         DocumentError: a policy is malformed or unknown.
@@ -181,8 +176,7 @@ def _policy_by_name(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: MappingReader, period_s: int, target: Fraction
 ) -> Policy:
-    """The policy of one objective: the conditions of its AlertPolicies, or else the built-in policy
-    for its period.
+    """The conditions of the AlertPolicies, or else the built-in policy for the period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.

@@ -1,7 +1,7 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is checked, even if no other document refers to it. An unsupported key is an error if
-ignoring it would change the objective (a threshold outside the expression, composite weights).
+Every document is checked, even if no other refers to it. An unsupported key is an error if ignoring
+it would change the objective.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -39,7 +39,7 @@ from alerts.strict_yaml import Items, MappingReader, Node, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The environment variable with the active objectives' files and folders, separated as in PATH."""
+"""Files and folders of the active objectives, separated as in PATH."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
 """The folder of the default objectives."""
 
@@ -57,7 +57,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The result of reading: the objectives, and notes on ignored documents."""
+    """The objectives, and notes on ignored documents."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
@@ -65,7 +65,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The valid objectives, the notes, and the errors of the invalid documents."""
+    """The valid objectives, and the errors of the others."""
 
     spec: Spec
     errors: tuple[AlertsError, ...]
@@ -134,8 +134,7 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """The documents of all files by kind and name. All are collected before the first is checked,
-    because a document may refer to a later one."""
+    """A document may refer to a later one, so all are collected first."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []

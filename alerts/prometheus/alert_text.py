@@ -1,7 +1,6 @@
 """The texts of an objective's alerts, with templates that Prometheus expands.
 
-An alert has a summary of one line and a description with one fact per line. Source:
-monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
+Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
 from alerts import vocabulary
@@ -17,7 +16,7 @@ def of_objective(objective: Objective, name: str) -> str:
 
 
 def queried(objective: Objective, name: str) -> str:
-    """The template that queries a recorded series of the alert's group."""
+    """Queries a recorded series of the alert's group."""
     if not objective.by:
         return f"query `{of_objective(objective, name)}`"
     own = "".join(f",{label}=%q" for label in objective.by)
@@ -35,7 +34,7 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: WindowPair) -> str:
-    """The name of the series that exists while a window pair alerts."""
+    """The series that exists while a window pair alerts."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -48,7 +47,7 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: WindowPair) -> str:
-    """The template of a pair's burn rates and counts, empty if the pair does not alert."""
+    """A pair's burn rates and counts, empty if it does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -73,7 +72,7 @@ def fired_by(objective: Objective, pair: WindowPair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """The template of the remaining budget and how long it lasts."""
+    """The remaining budget, and how long it lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text

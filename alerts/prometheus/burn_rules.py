@@ -1,7 +1,6 @@
-"""The Prometheus rules of an objective: recorded series and alerts.
+"""The Prometheus rules of an objective, with the decisions of `alerts.burnrate`.
 
-Conditions compare products instead of quotients, so a window without events does not give NaN. The
-rules make the same decisions as `alerts.burnrate`.
+Conditions compare products instead of quotients, so a window without events does not give NaN.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,18 +34,16 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
-"""Time for a deployment that corrects the fault: a quarter of the hour that the blindness check
-covers."""
+"""Time for a deployment that corrects the fault."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""While a target restarts, Prometheus misses one or two scrapes, which are a minute apart by
-default."""
+"""A restarting target misses one or two scrapes, a minute apart by default."""
 
 
 def burn_groups(
     objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
 ) -> list[RuleGroup]:
-    """The rules of one objective, with one rule group per severity."""
+    """One rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
@@ -145,7 +142,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[WindowPair]) -> list[AlertingRule]:
-        """The `info` alerts that fire while a guard suppresses an alert."""
+        """They fire while a guard suppresses an alert."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -264,8 +261,7 @@ class _Rules:
         return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
-        """One result for each pair of windows whose conditions are all met: the burn rate over its
-        long window."""
+        """The burn rate over the long window of each pair whose conditions are all met."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -295,11 +291,8 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: EventQueries) -> int:
-    """How many seconds counters may be missing before an alert fires.
-
-    Missing counters may hide a total failure, so this is the time after which one would alert (2
-    minutes for a target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`.
-    """
+    """Missing counters may hide a total failure, so they page when one would (after 2 minutes for a
+    target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`."""
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
     detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]

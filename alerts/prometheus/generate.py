@@ -27,12 +27,12 @@ def tailspan_rules(
 ) -> str:
     """The rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, only their rules are included: Prometheus possibly
-    does not scrape Tailspan, and the other rules would page because Tailspan is absent.
+    If all objectives use Prometheus queries, only their rules are included, because other rules
+    would page if Prometheus does not scrape Tailspan.
 
     Args:
-        selector: matchers for each of Tailspan's series, from `read_selector`.
-        now_s: the current time in unix seconds; None for the system clock.
+        selector: from `read_selector`.
+        now_s: unix seconds; None for the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, GoodEvents) for each in objectives):
@@ -53,7 +53,7 @@ def vllm_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """The rules file for a Prometheus that scrapes vLLM. See `tailspan_rules`.
+    """For a Prometheus that scrapes vLLM. See `tailspan_rules`.
 
     Raises:
         RuleError: vLLM's histograms cannot count an objective.

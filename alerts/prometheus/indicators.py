@@ -1,7 +1,6 @@
 """Indicators in PromQL: expressions that count all events and the bad events.
 
-Sources: Tailspan's own counters (exact), Prometheus queries that count or return a ratio, and
-vLLM's histograms, which count the requests below a bucket's bound.
+vLLM's histograms count the requests below a bucket's bound; Tailspan's counters are exact.
 """
 
 import re
@@ -32,15 +31,15 @@ class EventQueries(Protocol):
 
     @property
     def about(self) -> str:
-        """The sentence in the alert's description that states how events are counted."""
+        """How events are counted, as a sentence for the alert."""
 
     @property
     def when_absent(self) -> str:
-        """The sentence that states what to check first if the counters are missing."""
+        """What to check first if the counters are missing."""
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """The PromQL condition of each reason why the objective can be blind."""
+        """A PromQL condition for each reason."""
 
     @property
     def in_explorer(self) -> bool:
@@ -48,7 +47,7 @@ class EventQueries(Protocol):
 
     @property
     def staleness_s(self) -> int:
-        """Seconds for which `present` still has a result after the counters disappeared."""
+        """How long `present` has a result after the counters disappeared."""
 
     @property
     def present(self) -> str:
@@ -56,8 +55,7 @@ class EventQueries(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression for the groups that are counted separately; None if Prometheus does not
-        choose them."""
+        """The groups with a place; None if Prometheus does not choose them."""
 
     def events(self, window: str) -> str:
         """The expression that counts all events."""
@@ -160,7 +158,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The series of the bucket, which is missing if vLLM uses other bounds."""
+        """Missing if vLLM uses other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -184,10 +182,10 @@ def of_tailspan(objective: Objective) -> EventQueries:
 
 
 def of_vllm(objective: Objective) -> EventQueries:
-    """The indicator for a Prometheus that scrapes vLLM itself.
+    """For a Prometheus that scrapes vLLM itself.
 
     Raises:
-        RuleError: vLLM's histograms do not contain the counts that this objective needs.
+        RuleError: vLLM's histograms cannot count this objective.
     """
     queried = _query_counts(objective)
     if queried is not None:
@@ -240,7 +238,7 @@ def _single(goodput: Goodput, where: str) -> FieldComparison:
 
 
 def _le(histogram: VllmHistogram, comparison: FieldComparison, where: str) -> str:
-    """A regular expression for the label `le` of the bound, which may be `1` or `1.0`."""
+    """A regular expression for the label `le`, which may be `1` or `1.0`."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)

@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0; `alerts/operating/` defines objectives on them. While Tailspan does
-not run, the series about the evaluation is 0.
+The recorded series are 1 or 0, for the objectives in `alerts/operating/`. While Tailspan does not
+run, the evaluation's is 0.
 """
 
 from typing import Final
@@ -11,11 +11,10 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""An evaluation is on time up to this delay: four intervals of 15 s. After a collector fails,
-another takes over the lease within 18 s, and is on time."""
+"""Four evaluation intervals. After a collector fails, another takes over within 18 s."""
 DELAY_S: Final = 60
-"""A notification is on time up to this delay. The first retry is due after 5 s
-(`alerts/notify/retry.py`), so several attempts have failed by then."""
+"""The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed by
+then."""
 
 
 def operation_group(explorer_url: str) -> RuleGroup:

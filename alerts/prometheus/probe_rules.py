@@ -1,8 +1,7 @@
-"""Rules on probes: an endpoint is unreachable, slow from one region, or its certificate expires
-soon; or a prober stops reporting.
+"""Rules on probes: an endpoint fails, is slow from one region, or its certificate expires soon; or
+a prober is silent.
 
-There are no alerts if no prober has ever reported. Regions are compared if their probers'
-configuration files use the same name for an endpoint.
+Regions are compared if their probers' configuration files use the same name for an endpoint.
 """
 
 from typing import Final
@@ -10,18 +9,17 @@ from typing import Final
 from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 WAIT: Final = "probe:tailspan_wait:seconds"
-"""The wait for the whole answer, including the set-up of the connection."""
+"""For the whole answer, including the set-up of the connection."""
 SLOWER: Final = "2"
-"""A wait is slow if it exceeds this multiple of the wait in the 6 h before."""
+"""Times the wait in the 6 h before."""
 NOTICED_S: Final = "0.1"
 """Users do not notice a shorter delay (Nielsen, Usability Engineering, 1993, ch. 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
-Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""ACME clients renew when a third of the validity is left: 15 of 45 days (Let's Encrypt,
+"Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
-"""How long the alert on a silent prober lasts. After that, the prober was probably removed on
-purpose."""
+"""After that, a silent prober was probably removed on purpose."""
 _RESULTS: Final = "tailspan_probe_results_total"
 _UNSENT: Final = '{outcome=~"missed|over_budget"}'
 _SENT: Final = '{outcome!~"abort|missed|over_budget"}'
@@ -31,9 +29,9 @@ SILENT: Final = (
     f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
-"""Has a result for a prober that stopped reporting. The exporter omits an endpoint's results after
-three missing probes, at the earliest after 5 min. `_SENT` excludes endpoints with a single result,
-whose interval is unknown. `_UNSENT` excludes probers whose budget is spent."""
+"""A prober stopped reporting. The exporter omits an endpoint's results after three missing probes,
+at the earliest after 5 min. `_SENT` excludes endpoints with a single result, whose interval is
+unknown, and `_UNSENT` probers whose budget is spent."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")

@@ -1,8 +1,8 @@
-"""Indicators from a user's Prometheus queries: two that count events, or one that returns a ratio.
+"""Indicators from a user's Prometheus queries.
 
-If the objective has `by`, the `PLACES` groups with the most events in the last 6 h are counted
-separately, and all others as `other`. The events of a group that already has a place count twice in
-this ranking, so that a group of similar size does not replace it.
+With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately, and all
+others as `other`. Events of a group with a place count twice, so that a group of similar size does
+not replace it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """The PromQL aggregation that sums events per group, or in total if `by` is empty."""
+    """Per group, or in total if `by` is empty."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
@@ -47,11 +47,11 @@ class Queries:
 
     @property
     def places(self) -> str | None:
-        """The groups with the most events. None if `by` is empty."""
+        """Those with the most events. None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # The events of a group with the name `other` are counted in the group `other`.
+        # A group with the name `other` has no place.
         none = self._as_other_group("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
@@ -61,7 +61,7 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """The expression that counts the bad events. A query without series counts 0 events."""
+        """A query without series counts 0 events."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -69,7 +69,7 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: EventQuery, window: str) -> str:
-        """The number of events of each group that has a place, and of the group `other`."""
+        """Per group with a place, and for the group `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
@@ -91,15 +91,14 @@ class Queries:
 
 
 def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
-    """One result per group, or a single one without labels. The query stands on separate lines,
-    because it may end with a comment."""
+    """The query stands on separate lines, because it may end with a comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A query that returns a ratio. Each second of a window is one event."""
+    """A ratio: each second of a window is one event."""
 
     ratio: RawRatio
     about: str = (
@@ -122,11 +121,11 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """Has a result while the ratio over 5 min exists, even if it is NaN (no events)."""
+        """Also if the ratio over 5 min is NaN (no events)."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """The window's length in seconds, or no value if the ratio is NaN."""
+        """The window's seconds; no value if the ratio is NaN."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
@@ -135,5 +134,5 @@ class Seconds:
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _clamped_ratio(self, window: str) -> str:
-        """The ratio, limited to 0 to 1. The comparison removes NaN."""
+        """From 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

@@ -1,8 +1,8 @@
 """Time slices in PromQL: each slice is one event.
 
-Prometheus evaluates a subquery at multiples of its step from unix time 0, where the slices of
-`alerts.slices` end: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the last hour.
-The events of a slice are the increase of counters, which needs at least two scrapes per slice.
+A subquery is evaluated at multiples of its step from unix time 0, where the slices of
+`alerts.slices` end: `[1h:5m]` contains the twelve slices of the last hour. The increase of counters
+needs at least two scrapes per slice.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,14 @@ ROUNDING: Final = Fraction(1, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """An indicator that counts each time slice as one event. `counted` counts the events inside
-    it."""
+    """`counted` counts the events inside a slice."""
 
     counted: EventQueries
     slices: Slices
 
     @property
     def about(self) -> str:
-        """How the events are counted, and when a slice is bad."""
+        """How events are counted, and when a slice is bad."""
         return (
             f"{self.counted.about} Each {self.slices.length} slice is one event. A slice is bad if"
             f" less than {self.slices.target_written} of its events are good."

@@ -1,8 +1,7 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-Most create tickets: a full KV cache needs no page as long as requests meet their objectives. Two
-rules page, because an objective may not detect these faults: Tailspan is not scraped, and an engine
-hangs. Rules on rare events require a minimum count, as burn rules do.
+Most create tickets, because a burn pages. Two page, because an objective may not detect these
+faults: Tailspan is not scraped, and an engine hangs.
 """
 
 from typing import Final
@@ -15,8 +14,7 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""The requests in flight of a replica whose engines take no step for `HUNG_S`. `max`, because a
-front end reports the same number for each of its engines."""
+"""`max`, because a front end reports the same number for each of its engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -81,8 +79,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # Without the minimum of 1, an idle engine would alert if a sample contains a
-                    # request that is about to run.
+                    # An idle engine's sample may contain a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -205,8 +202,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A failed task is restarted at least once a minute. When this fires, at least
-                    # five attempts have failed, or the time since the last success has exceeded the
+                    # At least five restarts have failed, or the last success has exceeded the
                     # task's limit for 5 min.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",

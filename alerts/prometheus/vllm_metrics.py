@@ -1,8 +1,8 @@
 """The names and default bounds of vLLM's own histograms.
 
-They are the same in every version from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30
-`buckets.py`). From 0.32 on, `--custom-histogram-buckets` may replace the bounds; a generated rule
-then matches no bucket, and only the alert on absent counters fires.
+Equal from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30 `buckets.py`). From 0.32 on,
+`--custom-histogram-buckets` may replace the bounds; a rule then matches no bucket, and only the
+alert on absent counters fires.
 """
 
 from typing import Final, NamedTuple
