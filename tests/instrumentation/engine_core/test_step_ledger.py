@@ -284,10 +284,10 @@ def test_the_launch_of_a_prefill_is_not_a_stall_of_the_step_before_it() -> None:
     stall_s = ledger.end_step(prefill, 100.0 + late_s, 100.0 + late_s + 0.003, 3)
     assert stall_s == 0.0
     track = Track("r", scheduled=100.0, chunks=[Chunk(1, 2000, 2e6)], decodings=[Decoding(1, 2000)])
-    _, prefill, _ = settled(ledger, track)
-    assert prefill.stall == 0.0
-    assert prefill.own > 0.020
-    assert sum(prefill) == pytest.approx(late_s + 0.003)
+    _, parts, _ = settled(ledger, track)
+    assert parts.stall == 0.0
+    assert parts.own > 0.020
+    assert sum(parts) == pytest.approx(late_s + 0.003)
 
 
 def test_a_stall_before_a_prefill_remains_a_stall() -> None:
