@@ -66,6 +66,9 @@ class Scene:
         self.now_s += after_s
         return [(each.row.transition, each.result) for each in self.sender.deliver()]
 
+    def oldest(self) -> int | None:
+        return self.sender.oldest_pending_unix_s
+
     @property
     def rows(self) -> dict[str, Notification]:
         return {row.transition: row for row in read_notifications(self._engine, "chat")}
@@ -92,11 +95,11 @@ def test_a_message_is_delivered_once(scene: MakeScene) -> None:
 
 def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     on = scene()
-    assert on.sender.oldest_pending_unix_s is None
+    assert on.oldest() is None
     on.add()
     on.answers = [BUSY, BUSY, BUSY]
     assert on.deliver() == [("firing", DeliveryResult.FAILED)]
-    assert on.sender.oldest_pending_unix_s == NOW_S
+    assert on.oldest() == NOW_S
     assert on.deliver(after_s=4) == []
     assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
     on.restart()
@@ -106,7 +109,7 @@ def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     assert (row.state, row.failures, row.problem) == ("pending", 3, "status 503: busy")
     assert on.deliver(after_s=20) == [("firing", DeliveryResult.DELIVERED)]
     assert on.rows["firing"].problem is None
-    assert on.sender.oldest_pending_unix_s is None
+    assert on.oldest() is None
     assert len({post.body for post in on.sent}) == 1
 
 
@@ -133,7 +136,7 @@ def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
     )
     assert {row.state for row in on.rows.values()} == {"dead"}
     assert on.sender.counts[DeliveryResult.DEAD] == 1
-    assert on.sender.oldest_pending_unix_s is None
+    assert on.oldest() is None
 
 
 def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> None:
