@@ -6,20 +6,17 @@ from typing import Final, NamedTuple
 from alerts.burnrate import EventCounts
 
 HIDING: Final = ("unknown", "late")
-"""Reasons for excluding a request. These reasons indicate a fault in the telemetry; other reasons,
-such as a cancellation, do not."""
+"""Exclusions that indicate a fault in the telemetry."""
 
 LOOKBACK_S: Final = 3_600
-"""The check covers the requests or probes of the last `LOOKBACK_S` seconds."""
+"""The check covers the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
-"""Minimum number of requests in the last `LOOKBACK_S` seconds. If there are at least this many
-requests and an objective selects none of them, the objective is blind. For an objective that covers
-5 % of the traffic, the chance that it selects none of 100 requests is 0.95¹⁰⁰ = 1 in 170."""
+"""An objective that selects none of this many requests is blind. One on 5 % of the traffic does so
+with a chance of 0.95¹⁰⁰ = 1 in 170."""
 
 MIN_LEFT_OUT: Final = 5
-"""Minimum number of excluded requests that makes an objective blind. Fewer requests may be excluded
-by chance. The low-traffic guard in `policies/` has the same minimum for bad requests."""
+"""Fewer requests may be excluded by chance, as in the low-traffic guard of `policies/`."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"
@@ -59,22 +56,20 @@ REASONS: Final[Mapping[str, BlindnessReason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""Reasons by key. The key is the value of the alert's label `reason`, and a value in the JSON of
-`tailspan slo status`."""
+"""By the value of the alert's label `reason`, as in the JSON of `tailspan slo status`."""
 
 
 def blind_to_probes(counts: EventCounts, probes: int) -> str | None:
-    """Return the key (in `REASONS`) of the reason why an objective on probes is blind, or None."""
+    """A key in `REASONS`, or None."""
     return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: EventCounts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """Return the key (in `REASONS`) of the reason why an objective is blind, or None if it is not.
+    """A key in `REASONS`, or None.
 
     Args:
         excluded: number of excluded requests by reason.
-        requests: the number of all requests in the window, including those that the objective does
-            not select.
+        requests: all requests in the window, selected or not.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

@@ -1,14 +1,10 @@
 """Burn rates: how fast an error budget is spent, and whether that triggers an alert.
 
-Pure. The results are exact fractions. The burn rate of a window is Σ bad / Σ all, divided by the
-budget.
+Pure, with exact fractions. The burn rate of a window is Σ bad / Σ all, divided by the budget. An
+alert fires if the burn rates of both windows of a pair exceed its factor, except for:
 
-An alert fires if the burn rates of both windows of a pair exceed the pair's factor, and none of
-these guards suppresses it:
-
-- cold start: if counting began within the window, the part before that instant is assumed to have
-  only good requests, at the request rate of the counted part. So the burn rate is multiplied by the
-  counted share of the window;
+- cold start: the burn rate is multiplied by the counted share of the window, as if the time before
+  counting began had been good;
 - low traffic: the long window has fewer bad events than the policy's minimum;
 - no data: a window without events has no burn rate.
 
@@ -23,7 +19,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """Counts of good and bad events in a window."""
+    """Counts of bad and of all events in a window."""
 
     bad: int
     events: int
@@ -37,18 +33,18 @@ class EventCounts:
 
     @property
     def bad_ratio(self) -> Fraction | None:
-        """The share of bad events, or None if there are no events."""
+        """None if there are no events."""
         return Fraction(self.bad, self.events) if self.events else None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPair:
-    """A pair of windows. An alert fires only if the burn rate exceeds `factor` over both windows.
+    """An alert fires only if the burn rate exceeds `factor` over both windows.
 
     Args:
         severity: page or ticket.
-        long_s: length of the long window, which shows that enough of the budget was spent.
-        short_s: length of the short window, which shows that the budget is still being spent.
+        long_s: shows that enough of the budget was spent.
+        short_s: shows that the budget is still being spent.
     """
 
     severity: str
@@ -59,8 +55,7 @@ class WindowPair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The window pairs of one objective, sorted by severity (the most urgent first), then by length
-    (the shortest first)."""
+    """The window pairs of one objective, sorted by severity (urgent first) and length."""
 
     name: str
     source: str
@@ -70,7 +65,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class WindowCounts:
-    """The counts of a window, and the share of the window in which events were counted."""
+    """Counts, and the share of the window in which events were counted."""
 
     counts: EventCounts
     covered: Fraction
@@ -91,9 +86,7 @@ class State(StrEnum):
 
 
 def burn(counts: EventCounts, budget: Fraction) -> Fraction | None:
-    """Return the burn rate: how many times too fast the budget is spent.
-
-    Return None if there are no events.
+    """How many times too fast the budget is spent; None without events.
 
     Raises:
         ValueError: the budget is 0 or less, or more than 1.
@@ -111,7 +104,7 @@ def judge_pair(
     budget: Fraction,
     minimum_bad_events: int,
 ) -> State:
-    """Return whether a pair of burn-rate windows fires, or why it does not."""
+    """Fire, or the reason not to."""
     if long.counts.events and short.counts.events and not (long.counts.bad and short.counts.bad):
         return State.QUIET  # the usual case, without the division of fractions
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
@@ -129,11 +122,7 @@ def judge_pair(
 def judge(
     windows: Mapping[int, WindowCounts], policy: Policy, budget: Fraction
 ) -> dict[WindowPair, State]:
-    """Return, for every pair of burn-rate windows of a policy, whether it fires, or why not.
-
-    Args:
-        windows: the counts of each window, by its length in seconds.
-    """
+    """The state of every window pair. `windows` has counts by length in seconds."""
     return {
         pair: judge_pair(
             windows[pair.long_s],
@@ -147,24 +136,20 @@ def judge(
 
 
 def detection_s(pair: WindowPair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return the seconds from the start of a burn to its alert, if this share of the events is bad;
-    None if this share never alerts."""
+    """Seconds from the start of a burn to its alert; None if it never alerts."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio
 
 
 def budget_left(counts: EventCounts, budget: Fraction) -> Fraction | None:
-    """Return the share of the period's budget that is left; negative if overspent."""
+    """A share; negative if overspent."""
     spent = burn(counts, budget)
     return None if spent is None else 1 - spent
 
 
 def exhaustion_s(left: Fraction, burning: Fraction, period_s: int) -> Fraction | None:
-    """Return how many seconds the remaining budget lasts at this burn rate; None if the rate is 0.
-
-    The request rate is assumed to be the average of the period.
-    """
+    """How long the budget lasts at this burn rate and the period's request rate; None at rate 0."""
     if burning <= 0:
         return None
     return max(left, Fraction(0)) * period_s / burning

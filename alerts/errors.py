@@ -1,8 +1,7 @@
 """Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
-"""Maximum number of characters of a key's path in an error message. OpenSLO's longest path has
-93."""
+"""OpenSLO's longest path has 93 characters."""
 
 
 class AlertsError(Exception):
@@ -13,8 +12,7 @@ class DocumentError(AlertsError):
     """A document is invalid.
 
     Args:
-        file: the path that the user gave.
-        line: the number of the line, from 1, or None if the file cannot be read.
+        line: from 1, or None if the file cannot be read.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
         problem: the value in the document and the allowed values.
     """
@@ -39,5 +37,5 @@ class RuleError(AlertsError):
 
 
 def shown(value: str) -> str:
-    """Return a value as it appears in an error message: printable, at most 60 characters."""
+    """Printable, at most 60 characters."""
     return repr(value if len(value) <= 60 else f"{value[:59]}…")

@@ -1,8 +1,4 @@
-"""Links from alerts to the explorer. Pure.
-
-The link of a Prometheus alert opens the last hour of the objective's requests. The link in the
-message about an incident opens the page of this incident.
-"""
+"""Links from alerts to the explorer. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,17 +16,18 @@ LATENCIES: Final = {
     "queue_s": "queue",
     "first_content_s": "first_content",
 }
-"""For each latency field, its name in the URLs of the explorer."""
+"""Names of latency fields in the explorer's URLs."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
-"""The labels that can be query parameters of the explorer's pages."""
+"""Labels that can be query parameters of the explorer's pages."""
 PROBE_FILTERS: Final = ("region", "endpoint")
-"""The labels that can be query parameters of the page Outside."""
+"""Labels that can be query parameters of the page Outside."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """Return the link to the last hour of an objective's requests. If the objective compares a
-    latency, the link opens the page Root cause. If the objective counts probes, the link opens the
-    page Outside."""
+    """The last hour of the objective's requests.
+
+    Root cause if the objective compares a latency, Outside if it counts probes.
+    """
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
@@ -46,8 +43,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the part of the URL that selects the alert's group, as a Prometheus template. Append
-    it to the result of `objective_link`."""
+    """A Prometheus template that selects the alert's group, to append to `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -57,8 +53,7 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """Return the values that `where` requires with `==`, by label. Labels without such a value are
-    omitted."""
+    """The values that `where` requires with `==`, by label."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())
@@ -67,11 +62,6 @@ def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
-    """Return the link to an incident.
-
-    Args:
-        slo: the objective's name, with its group if it has groups.
-        fired_unix_s: time of the first alert, in unix seconds.
-    """
+    """`slo` includes the group. `fired_unix_s`: time of the first alert."""
     query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
     return f"{explorer_url.rstrip('/')}/?{query}"

@@ -1,7 +1,5 @@
 """The expression language of `where` and `good`: its parser and its syntax tree.
 
-Two examples:
-
     ttft_s <= 0.5 and tpot_s <= 0.05
     route == "/v1/chat/completions" and not (tenant in ("probe", "test") or tenant is unknown)
 
@@ -37,7 +35,7 @@ EQUALITY: Final = ("==", "!=")
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a constant. `written` is the constant as the user wrote it."""
+    """`written` is the constant as the user wrote it."""
 
     field: str
     operator: str
@@ -81,9 +79,8 @@ class Vocabulary:
     """The fields that an expression may use, and the values of each.
 
     Args:
-        kinds: the type of each field's values.
-        choices: for each field with a fixed set of values, this set.
-        why_not: for each field that is not allowed here but that a user may expect, the reason.
+        choices: the values of each field with a fixed set.
+        why_not: why a field that a user may expect is not allowed here.
     """
 
     kinds: Mapping[str, type]
@@ -95,8 +92,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
     """Parse an expression.
 
     Raises:
-        ExpressionError: the expression is malformed, or uses a field or value outside the
-            vocabulary.
+        ExpressionError: it is malformed, or uses a field or value outside the vocabulary.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
@@ -106,7 +102,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """Return the expression as text, from which `parse` returns an equal expression."""
+    """The inverse of `parse`."""
     match expression:
         case FieldComparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -138,7 +134,7 @@ def comparisons(expression: Expression) -> Iterator[FieldComparison | IsUnknown]
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction. Return any other expression as the only operand."""
+    """The operands of a conjunction, or the expression itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -180,8 +176,6 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """A recursive-descent parser with limited depth."""
-
     def __init__(self, tokens: list[_Token], vocabulary: Vocabulary) -> None:
         self._tokens = tokens
         self._at = 0
@@ -203,7 +197,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # A text keeps its quotes, so that "and" differs from the keyword `and`.
+        # Quotes are kept, so that "and" differs from the keyword `and`.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -290,8 +284,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Parse the literal as a double, because measured values are doubles. The double 0.1 is
-            # slightly more than the exact decimal 0.1, so it would not meet an exact `<= 0.1`.
+            # Measured values are doubles. The double 0.1 exceeds the decimal 0.1, so it would not
+            # meet an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

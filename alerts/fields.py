@@ -1,9 +1,7 @@
-"""The fields of requests and of probes that objectives may use, derived from `RequestTimeline` and
-`Probe`.
+"""The fields of requests and of probes that objectives may use.
 
-`where` uses properties that a request has from its start. `good` uses the request's latencies and
-outcome. `where` must not use latencies or the outcome, because it could then leave slow or failed
-requests out of the count.
+`where` must not use latencies or the outcome, because it could then leave slow or failed requests
+out of the count.
 """
 
 from enum import Enum
@@ -29,8 +27,7 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields that `by` may contain. `prompt_tokens` is excluded, because each token count would be a
-group of its own."""
+"""Fields of `by`. With `prompt_tokens`, each token count would be a group."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",
@@ -46,19 +43,18 @@ DURATIONS: Final = (
 JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
 
 BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
-"""Fields that are undefined for responses with fewer than two tokens."""
+"""Undefined for responses with fewer than two tokens."""
 
 
 WAIT: Final = "wait_s"
-"""The whole wait of a probe: the delay of its start, DNS, connection, TLS, and the answer."""
+"""The delay of a probe's start, DNS, connection, TLS, and the answer."""
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
 PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""The durations of a probe that include the model's work, or the work of a cache in front of the
-model."""
+"""With the work of the model, or of a cache in front of it."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 
@@ -78,14 +74,12 @@ WHERE: Final = Vocabulary(
     choices={"source": tuple(Source)},
     why_not=dict.fromkeys(JUDGING, "is a result of the request; use it in good"),
 )
-"""The vocabulary of `where`."""
 
 GOOD: Final = Vocabulary(
     kinds={field: _field_type(field) for field in JUDGING},
     choices={"outcome": tuple(Outcome)},
     why_not=dict.fromkeys(SELECTING, "is a property of the request; use it in where"),
 )
-"""The vocabulary of `good`."""
 
 PROBE_WHERE: Final = Vocabulary(
     kinds={field: _field_type(field, Probe) for field in PROBE_SELECTING},
@@ -95,7 +89,6 @@ PROBE_WHERE: Final = Vocabulary(
         **dict.fromkeys(PROBE_JUDGING, "is a result of the probe; use it in good"),
     },
 )
-"""The vocabulary of `where` for probes."""
 
 PROBE_GOOD: Final = Vocabulary(
     kinds={field: _field_type(field, Probe) for field in PROBE_JUDGING},
@@ -105,4 +98,3 @@ PROBE_GOOD: Final = Vocabulary(
         **dict.fromkeys(PROBE_SELECTING, "is a property of the probe; use it in where"),
     },
 )
-"""The vocabulary of `good` for probes."""

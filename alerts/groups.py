@@ -1,8 +1,7 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. Only a limited number of groups are counted separately. These groups have a "place", which
-`alerts.evaluation.group_places` assigns. All other requests form the group `other`. The empty
-string stands for an unknown value, as in Prometheus.
+Pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`); all other
+requests form the group `other`. The empty string stands for an unknown value, as in Prometheus.
 """
 
 import json
@@ -27,41 +26,39 @@ from alerts.expression import (
 from alerts.fields import PROBE_WHERE, WHERE
 
 Group = tuple[str, ...]
-"""A group: one value for each field of `by`."""
+"""One value for each field of `by`."""
 
 OTHER: Final = "other"
 """The value of every field in the group `other`."""
 PLACES: Final = 50
-"""Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
-each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups). An evaluation is due every 15 s. A group with more than 2 % of the traffic is
-always among the 50 largest groups."""
+"""Besides `other`. The rules record about 45 series per group. With three days of counts, one
+evaluation of 50 groups took 0.4 s on two cores; one is due every 15 s. A group with more than 2 %
+of the traffic is always among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
-    """Return the group `other`."""
+    """The group `other`."""
     return (OTHER,) * len(by)
 
 
 def key(group: Group) -> str:
-    """Return the key of a group, a text that any database can store."""
+    """A text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
 
 
 LONGEST_KEY: Final = 2_000
-"""Maximum number of bytes of a key. PostgreSQL indexes at most 2,704 bytes. A value of 256
-characters needs at most 1,400 bytes."""
+"""Bytes. PostgreSQL indexes at most 2,704. A value of 256 characters needs at most 1,400."""
 
 
 def read_key(text: str) -> Group:
-    """Return the group of a key; the inverse of `key`."""
+    """The inverse of `key`."""
     return tuple(json.loads(urlsafe_b64decode(f"{text[1:]}===")))
 
 
 def name(objective: str, by: Sequence[str], group: Group) -> str:
-    """Return an objective's name with its group: `chat{tenant="acme"}`, printable."""
+    """An objective's name with its group: `chat{tenant="acme"}`, printable."""
     labels = ",".join(
         f"{field}={json.dumps(value, ensure_ascii=not value.isprintable())}"
         for field, value in zip(by, group, strict=True)
@@ -70,17 +67,17 @@ def name(objective: str, by: Sequence[str], group: Group) -> str:
 
 
 def base(name: str) -> str:
-    """Return the name of an objective without its group."""
+    """The name of an objective without its group."""
     return name.partition("{")[0]
 
 
 def narrowed(
     where: Expression | None, by: Sequence[str], groups: Sequence[Group], group: Group
 ) -> Expression:
-    """Return the expression that selects one group's requests.
+    """The expression that selects one group's requests.
 
     Args:
-        where: selects the requests of all groups; None for all requests.
+        where: selects the requests of all groups; None for all.
         group: one of `groups`, or `other(by)`.
     """
     if group == other(by):
@@ -103,9 +100,7 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value, and otherwise false. This
-    expression is never unknown, so its negation is correct too. The value "" stands for an unknown
-    field."""
+    """Never unknown, so that it can be negated. "" stands for an unknown field."""
     if not value:
         return IsUnknown(field)
     return And(
@@ -122,14 +117,13 @@ def _literal(field: str, value: str) -> Literal:
 
 
 def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
-    """Return the group of each request of a table that has the fields of `by`."""
+    """`table` has the fields of `by`."""
     columns = [pc.fill_null(pc.cast(table[field], pa.string()), "").to_pylist() for field in by]
     return zip(*columns, strict=True)
 
 
 def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
-    """Return an array (n,) with an integer for each request: the position of its group in `groups`,
-    counted from 1, or 0 for the group `other`."""
+    """(n,) int64: positions in `groups`, from 1, or 0 for `other`."""
     places = {group: place for place, group in enumerate(groups, 1)}
     return np.fromiter(
         (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows

@@ -1,7 +1,6 @@
 """An objective's counts over time, and their sum over any window. Pure.
 
-A bucket counts the events after the previous bucket's instant and up to its own instant. The window
-of length w that ends at t contains the buckets in (t − w, t], as `increase(…[w])` does at t.
+A window of length w that ends at t contains the buckets in (t − w, t], as `increase(…[w])` does.
 """
 
 from bisect import bisect_right
@@ -19,8 +18,7 @@ _WHOLE: Final = Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class HistoryBucket:
-    """The counts of the events between the previous bucket's instant and the instant of this
-    bucket."""
+    """The events after the previous bucket's instant, up to `until_s`."""
 
     until_s: int
     counts: EventCounts
@@ -31,9 +29,8 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: in any order. The counts of buckets with equal instants are added.
-        step_s: the evaluation interval in seconds. The first counts may appear up to one interval
-            after counting began.
+        buckets: in any order. Counts at equal instants are added.
+        step_s: the first counts may appear this much after counting began.
     """
 
     def __init__(self, since_s: int, buckets: Iterable[HistoryBucket], step_s: int) -> None:
@@ -50,18 +47,18 @@ class History:
         return self._since_s
 
     def counts(self, from_s: int, to_s: int) -> EventCounts:
-        """Return the counts in (from, to]."""
+        """The counts in (from, to]."""
         first, last = bisect_right(self._until_s, from_s), bisect_right(self._until_s, to_s)
         return EventCounts(
             self._bad[last] - self._bad[first], self._events[last] - self._events[first]
         )
 
     def window(self, length_s: int, at_s: int) -> WindowCounts:
-        """Return the counts of the window of this length that ends at an instant."""
+        """The window of this length that ends at an instant."""
         return self.part_of(PeriodBounds(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
-        """Return the counts of a period up to an instant."""
+        """The counts of a period up to an instant."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         whole = counted_s >= period.length_s
         covered = _WHOLE if whole else Fraction(counted_s, period.length_s)
@@ -69,7 +66,7 @@ class History:
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """Return the most urgent state of each severity's window pairs at an instant."""
+    """The most urgent state of each severity's window pairs."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}
@@ -81,4 +78,4 @@ def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> 
 
 
 URGENCY = (State.FIRING, State.LOW_TRAFFIC, State.COLD_START, State.QUIET, State.NO_DATA)
-"""States, the most urgent first."""
+"""The most urgent first."""

@@ -1,10 +1,8 @@
-"""Objectives: the requests that count, the condition for a good request, the target and the period.
-Pure.
+"""Objectives: which requests count, when a request is good, the target and the period. Pure.
 
-An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
-`GoodProbes`, each probe is an event. For `QueryRatio`, two Prometheus queries count the events. For
-`RawRatio`, a Prometheus query returns a ratio, and each second is an event. If the indicator has
-`slices`, each time slice is an event instead.
+An event is a request (`Goodput`), a probe (`GoodProbes`), what Prometheus queries count
+(`QueryRatio`), a second of a query that returns a ratio (`RawRatio`), or a time slice of any of
+these (`slices`).
 """
 
 from collections.abc import Iterator
@@ -23,22 +21,20 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Version of the rules for verdicts. Increase it when `alerts.evaluation.request_verdicts` changes.
-Counts that an earlier version stored are then not used."""
+"""Increase this when `alerts.evaluation.request_verdicts` changes. Counts of other versions are not
+used."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoodEvents:
-    """An indicator that Tailspan counts itself: each event is good or bad.
+    """An indicator that Tailspan counts itself.
 
     Args:
         where: selects the events; None for all.
-        good: the condition that a good event meets.
         by: fields whose values define groups.
-        reserved: groups that are always counted separately (`alerts.evaluation.group_places`).
-        part: the group that is counted; None to count all groups together.
-        slices: the time slices, if each slice is an event; None if each request or probe is an
-            event.
+        reserved: groups that always have a place.
+        part: the group that is counted; None for all together.
+        slices: None if each request or probe is an event.
     """
 
     rows: ClassVar[str]
@@ -55,7 +51,7 @@ class GoodEvents:
 
     @property
     def definition(self) -> str:
-        """The definition as text. Two indicators with the same text have the same counts."""
+        """Two indicators with the same text have the same counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         of = "" if isinstance(self, Goodput) else f"{self.rows}; "
         return (
@@ -63,7 +59,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """Return the indicator of a group that is counted separately, or of `groups.other(by)`."""
+        """Of a group with a place, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=EventGroup(self, placed, group))
 
@@ -80,8 +76,7 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: the kind of event, a hash of the definition (16 characters), and
-        the group."""
+        """The key of stored counts: kind of event, hash of the definition, and group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -105,7 +100,7 @@ class GoodProbes(GoodEvents):
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """One group of events, and all groups that are counted separately (see `alerts.groups`)."""
+    """One group, and all groups with a place."""
 
     whole: GoodEvents
     groups: tuple[Group, ...]
@@ -120,20 +115,20 @@ class EventGroup:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """A PromQL query that counts events. `{{.window}}` stands for the window."""
+    """`{{.window}}` stands for the window."""
 
     text: str
     per_second: bool
-    """True if the query returns a rate, which is multiplied by the window's seconds."""
+    """Whether the query returns a rate, to multiply by the window's seconds."""
 
     def over(self, window: str) -> str:
-        """Return the query for a window."""
+        """The query for a window."""
         return self.text.replace("{{.window}}", window)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries: one for all events, and one for either the good or the bad events."""
+    """One query for all events, and one for either the good or the bad events."""
 
     total: EventQuery
     part: EventQuery
@@ -145,7 +140,7 @@ class QueryRatio:
 
 @dataclass(frozen=True, slots=True)
 class RawRatio:
-    """A Prometheus query that returns the ratio of good or bad events over a window."""
+    """A query that returns the ratio of good or bad events."""
 
     query: EventQuery
     is_bad: bool
@@ -160,16 +155,15 @@ class Objective:
     """An SLO with one target.
 
     Args:
-        period_s: the length of the period in seconds; for a calendar period, its nominal length.
-        calendar: the calendar of the period; None for a rolling period.
+        period_s: nominal for a calendar period.
+        calendar: None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: True if a page is sent when the counters are missing.
-        file: the file that defines the objective, starting at line `line`.
+        alert_when_no_data: whether missing counters page.
+        file: defines the objective at line `line`.
     """
 
     name: str
-    """The name of the objective. If the objective describes one group, the name ends with the
-    group: `chat{tenant="acme"}`."""
+    """With the group, if the objective describes one: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -197,13 +191,13 @@ class Objective:
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """The fields and values of the objective's group; empty without a group."""
+        """Fields and values; empty without a group."""
         if not isinstance(self.indicator, GoodEvents) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
-        """Return the objective of one group. The arguments are those of `Goodput.of_group`."""
+        """The objective of one group. See `GoodEvents.of_group`."""
         assert isinstance(self.indicator, GoodEvents)
         indicator = self.indicator.of_group(group, placed)
         return replace(
@@ -224,8 +218,7 @@ class Objective:
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> PeriodBounds:
-        """Return the rolling period that ends at an instant, or the calendar period that contains
-        the instant."""
+        """The rolling period that ends at an instant, or the calendar period that contains it."""
         if self.calendar:
             return self.calendar.at(at_s)
         return PeriodBounds(at_s - self.period_s, at_s)
@@ -265,7 +258,7 @@ class Objective:
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, GoodEvents]:
-    """Return the indicators that Tailspan counts itself, by the objective's name."""
+    """The indicators that Tailspan counts itself, by the objective's name."""
     return {
         each.name: each.indicator for each in objectives if isinstance(each.indicator, GoodEvents)
     }

@@ -1,10 +1,7 @@
 """Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
-A rolling period of 30 days ends now. A calendar period begins and ends at fixed local times in a
-time zone, so its length in seconds varies with the month and with daylight saving time.
-
-The factors of alerts depend on the period (`alerts.policy`). For a calendar period, they use
-`NOMINAL_DAYS`, so that an alert means the same in February and in March.
+The length of a calendar period varies with the month and with daylight saving time. Alerts use
+`NOMINAL_DAYS`, so that they mean the same in February and in March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -20,14 +17,14 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""Nominal number of days of each unit of a calendar period."""
+"""Of each unit of a calendar period."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodBounds:
-    """The period that contains an instant: start and end in unix seconds."""
+    """Start and end of a period in unix seconds."""
 
     start_s: int
     end_s: int
@@ -44,8 +41,7 @@ class Calendar:
 
     Args:
         start: a local time at which one of the periods starts.
-        zone: the IANA name of the time zone of `start`.
-        number: the number of units in a period.
+        zone: the IANA name of its time zone.
         unit: a key of `NOMINAL_DAYS`.
     """
 
@@ -56,7 +52,7 @@ class Calendar:
 
     @property
     def nominal_s(self) -> int:
-        """The nominal length in seconds, from which the factors of alerts are computed."""
+        """The factors of alerts are computed from this."""
         return self.number * NOMINAL_DAYS[self.unit] * DAY_S
 
     @property
@@ -78,13 +74,12 @@ class Calendar:
         return f"{period} ({begins}{self.zone})"
 
     def at(self, at_s: int) -> PeriodBounds:
-        """Return the period that contains an instant."""
+        """The period that contains an instant."""
         index = self._index(at_s)
         return PeriodBounds(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """Yield the starts of periods in unix seconds, from the period that contains `from_s` to
-        the first period after `to_s`."""
+        """The starts of the periods from `from_s` to the first after `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -94,15 +89,15 @@ class Calendar:
             index += 1
 
     def _index(self, at_s: int) -> int:
-        """Return the index of the period that contains an instant. Period 0 starts at `start`."""
+        """Period 0 starts at `start`."""
         local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
         if self.unit in _MONTHS:
             months = (local.year - self.start.year) * 12 + local.month - self.start.month
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The estimate may be off by one in a month in which a period begins, or at the end of
-        # daylight saving time.
+        # May be off by one in a month in which a period begins, or at the end of daylight saving
+        # time.
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:
@@ -114,8 +109,7 @@ class Calendar:
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1
-            # If a month does not have the start day, such as the 31st, the period starts on the
-            # month's last day.
+            # If a month lacks the start day, such as the 31st, on its last day.
             day = min(self.start.day, monthrange(year, month)[1])
             local = self.start.replace(year=year, month=month, day=day)
         else:

@@ -19,10 +19,9 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MAX_BAD_RATIO: Final = Fraction(9, 10)
-"""Upper limit of the share of bad events that a window pair requires to alert. Without the limit,
-an objective with a large budget would never alert: at a target of 90 %, the burn rate of a total
-failure is 10, below a factor of 14.4. With 9/10, the pair alerts when a total failure has lasted
-for 9/10 of the long window. With 10/10, a single good event would prevent the alert."""
+"""Upper limit of the share of bad events that a pair requires. Without it, an objective with a
+large budget would never alert: at a target of 90 %, a total failure burns at 10, below a factor of
+14.4. With 10/10, a single good event would prevent the alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,12 @@ class PolicyWindowPair:
     long_s: int
     short_s: int
     budget_share: Fraction
-    """The share of the period's budget that is spent when the long window alerts."""
+    """Spent when the long window alerts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """A policy as defined in its file, for periods of at least `period_s`."""
+    """As defined in the file, for periods of at least `period_s`."""
 
     name: str
     source: str
@@ -47,11 +46,10 @@ class PolicyFile:
     windows: tuple[PolicyWindowPair, ...]
 
     def over(self, period_s: int, budget: Fraction) -> Policy:
-        """Return the policy for a period and a budget.
+        """The policy for a period and a budget.
 
-        The factor of each pair is `budget_share × period / long`, but at most the burn rate at
-        which `MAX_BAD_RATIO` of the events are bad. If the limit gives two pairs of a severity the
-        same factor, only the pair with the shorter windows remains.
+        The factor of each pair is `budget_share × period / long`, limited by `MAX_BAD_RATIO`. Of
+        two pairs of a severity at this limit, only the shorter remains.
         """
         cap = MAX_BAD_RATIO / budget
         pairs: list[WindowPair] = []
@@ -64,16 +62,15 @@ class PolicyFile:
 
 
 def policy_for(period_s: int, budget: Fraction) -> Policy:
-    """Return the built-in policy of an objective. It is the policy with the longest period that
-    does not exceed the objective's period. So no factor is lower than in the policy's source.
-    """
+    """The policy with the longest period up to the objective's, so that no factor is lower than in
+    its source."""
     fitting = [each for each in built_in() if each.period_s <= period_s]
     return max(fitting, key=lambda each: each.period_s).over(period_s, budget)
 
 
 @cache
 def built_in() -> tuple[PolicyFile, ...]:
-    """Return the built-in policies."""
+    """The built-in policies."""
     return tuple(map(read_policy, sorted(POLICIES.glob("*.yaml"))))
 
 

@@ -1,5 +1,4 @@
-"""Secrets in configuration files: the value itself (`key`), or the name of an environment variable
-or a file (`key_env`, `key_file`)."""
+"""Secrets in configuration files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +8,7 @@ from alerts.errors import shown
 from alerts.strict_yaml import MappingReader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key: the value is the secret itself (no suffix), the name of an environment
-variable (`_env`) or the path of a file (`_file`)."""
+"""The secret itself, the name of an environment variable, or the path of a file."""
 LONGEST: Final = 4_096
 
 
@@ -23,7 +21,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text. Use it only to send it to the receiver."""
+        """Use it only to send the text to the receiver."""
         return self._value
 
     def __repr__(self) -> str:
@@ -33,10 +31,7 @@ class Secret:
 def read_secret(
     reader: MappingReader, key: str, folder: Path, environ: Mapping[str, str]
 ) -> Secret | None:
-    """Return the secret that a key contains or references; None if the key is absent.
-
-    Args:
-        key: the key without suffix.
+    """The secret that a key contains or references; None if absent.
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The
@@ -70,5 +65,5 @@ def _content(reader: MappingReader, name: str, path: Path) -> str:
     except OSError as error:
         raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # The original exception is not chained, because it contains the file's content.
+        # Not chained: the original exception contains the file's content.
         raise reader.error(name, f"{shown(str(path))}: is not ASCII text") from None

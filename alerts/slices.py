@@ -1,9 +1,8 @@
 """Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if its share of good events is below the target for slices (`Slices.target`). A slice
-without events is neither good nor bad. The error budget is a number of bad slices. So a bad minute
-at night uses as much budget as a bad minute at noon. Slices end at multiples of their length from
-unix time 0, as the steps of a PromQL subquery do.
+A slice is bad if its share of good events is below `Slices.target`, and does not count without
+events. A bad minute at night thus uses as much budget as one at noon. Slices end at multiples of
+their length from unix time 0, as a PromQL subquery's steps.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -19,8 +18,7 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The length of the slices, and the share of a slice's events that must be good.
-    `target_written` is the target as display text."""
+    """`target`: the share of a slice's events that must be good."""
 
     length_s: int
     target: Fraction
@@ -32,15 +30,15 @@ class Slices:
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
-        """Return the start of the slice that contains the second after an instant."""
+        """Of the slice that contains the second after an instant."""
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[HistoryBucket], until_s: int) -> list[HistoryBucket]:
-        """Return the slices that had events, as buckets with one good or bad event each.
+        """The slices with events, as buckets with one good or bad event each.
 
         Args:
-            buckets: each bucket lies within one slice.
-            until_s: slices that end after this time are not complete, and are not returned.
+            buckets: each within one slice.
+            until_s: slices that end later are not complete.
         """
         totals: dict[int, EventCounts] = {}
         for each in buckets:

@@ -1,8 +1,7 @@
 """A strict YAML parser that keeps the line and the text of every value.
 
-Numbers are kept as text, so that a target of 0.999 can be parsed exactly and not as a float.
-Anchors and aliases are errors, because a few lines with them can expand to billions of nodes. Tags,
-duplicate keys, and keys that are not text are errors too.
+Numbers stay text, so that a target of 0.999 is exact. Anchors and aliases are errors, because they
+can expand to billions of nodes; so are tags, duplicate keys, and keys that are not text.
 """
 
 import re
@@ -20,14 +19,13 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Matches control characters and lone surrogates, which an escape sequence in a quoted string can
-produce. Control characters can change a terminal or end a PromQL comment; lone surrogates cannot be
-encoded in UTF-8."""
+"""Control characters can change a terminal or end a PromQL comment; lone surrogates are not UTF-8.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlScalar:
-    """A scalar as it is written in the file. `plain` is True if it has no quotes."""
+    """As in the file. `plain`: without quotes."""
 
     line: int
     text: str
@@ -55,10 +53,10 @@ Node = YamlScalar | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
-    """Return the non-empty documents of a YAML text.
+    """The non-empty documents of a text.
 
     Raises:
-        DocumentError: the text is not YAML, or contains something that this module does not allow.
+        DocumentError: the text is not YAML, or contains something that is not allowed.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(
@@ -79,7 +77,7 @@ def read_documents(text: str, file: str) -> list[Node]:
 
 
 class _Builder:
-    """Builds nodes from the parser's events. Each node is checked before it is built."""
+    """Each node is checked before it is built."""
 
     def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
         self._events = events
@@ -148,11 +146,7 @@ class _Builder:
 
 
 class MappingReader:
-    """Reads a mapping key by key. Unknown keys are errors.
-
-    Args:
-        file: the name as the user gave it.
-    """
+    """Reads a mapping key by key. Unknown keys are errors. `file` is as the user gave it."""
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:
         self.file = file
@@ -177,17 +171,17 @@ class MappingReader:
         return key in self._node.fields
 
     def node(self, key: str) -> Node:
-        """Return the value of a required key."""
+        """The value of a required key."""
         if key not in self._node.fields:
             raise DocumentError(self.file, self.line, self._at(key), "is missing")
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "MappingReader":
-        """Return a reader of the mapping that is the value of a key."""
+        """The value of a key, which must be a mapping."""
         return MappingReader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
-        """Return a reader of each mapping in a key's value, which must be a sequence."""
+        """The value of a key, which must be a sequence of mappings."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
@@ -197,7 +191,7 @@ class MappingReader:
         ]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return the value of a key as text, or the default."""
+        """The value of a key as text, or the default."""
         if default is not None and key not in self:
             return default
         node = self.node(key)
@@ -208,15 +202,14 @@ class MappingReader:
         return node.text
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        """Return the value of a key, which must be one of the allowed texts."""
+        """One of the allowed texts."""
         text = self.text(key)
         if text not in allowed:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the value of a key, a sequence of different allowed texts; all of them if the key
-        is absent."""
+        """Different allowed texts of a sequence; all of them if the key is absent."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"items from: {', '.join(allowed)}")
@@ -226,8 +219,7 @@ class MappingReader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Return the value of a key, a sequence of different texts. `allowed` is the noun for these
-        texts in an error message."""
+        """Different texts of a sequence. `allowed` is the noun for them in errors."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, YamlScalar)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
@@ -240,20 +232,20 @@ class MappingReader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Return the duration of a key, such as `30d`, in seconds, or the default."""
+        """Seconds of a duration such as `30d`, or the default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:
             raise self.error(key, str(error)) from error
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return the boolean of a key, or the default."""
+        """The boolean of a key, or the default."""
         if key not in self:
             return default
         return self.choice(key, ("true", "false")) == "true"
 
     def error(self, key: str, problem: str) -> DocumentError:
-        """Return an error about the value of a key."""
+        """An error about the value of a key."""
         line = self._node.lines.get(key, self.line)
         return DocumentError(self.file, line, self._at(key), problem)
 

@@ -1,7 +1,6 @@
 """The names of objectives' metrics, labels and recorded series.
 
-The counters are on Tailspan's `/metrics`; the generated rules record series from them. The name of
-a series over a window ends with the window's length.
+The counters are on `/metrics`; the generated rules record series from them.
 """
 
 from typing import Final
@@ -16,17 +15,15 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""A series with the timestamp of the rule's evaluation. The series exists only while the
-objective's counters exist. So its minimum over a window is the earliest time at which the counters
-existed."""
+"""The evaluation's time while the counters exist. Its minimum over a window is the earliest such
+time."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""A series with the groups that are counted separately, for objectives with Prometheus queries and
-`by`."""
+"""The groups with a place, for Prometheus queries with `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
-"""The share of the period's budget that is left; negative if overspent."""
+"""Negative if overspent."""
 PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
 PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The end of the current calendar period, in unix seconds."""
@@ -34,8 +31,7 @@ PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
 """The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
-or if a calendar period ends before the budget is spent."""
+"""At the current burn rate. Absent if it is 0, or if a calendar period ends before."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -46,34 +42,31 @@ ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
-    """Return the name of the series that counts all events of a window."""
+    """All events of a window."""
     return f"slo:tailspan_events:increase{window}"
 
 
 def bad_events(window: str) -> str:
-    """Return the name of the series that counts the bad events of a window."""
+    """The bad events of a window."""
     return f"slo:tailspan_bad_events:increase{window}"
 
 
 def in_period(name: str) -> str:
-    """Return the name of the series that has the calendar period as a label."""
+    """The series with the calendar period as a label."""
     return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
 def coverage(window: str) -> str:
-    """Return the name of the series with the share of a window in which the counters existed."""
+    """The share of a window in which the counters existed."""
     return f"slo:tailspan_coverage:ratio{window}"
 
 
 def alerting_burn(window: str) -> str:
-    """Return the name of a series with a burn rate that is high enough for an alert: the burn rate
-    over the long window of a pair of windows. Prometheus records this series only while the pair's
-    alert condition is true. If several pairs have the same long window, `window` also contains the
-    short window and the severity."""
+    """The burn rate of a pair's long window, recorded only while the pair alerts. If several pairs
+    have it, `window` also contains the short window and the severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """Return the name of the series with the burn rate of a window. This series is displayed. The
-    conditions of alerts compare numbers of events instead."""
+    """For display. Alert conditions compare numbers of events."""
     return f"slo:tailspan_burn_rate:ratio{window}"

@@ -7,10 +7,10 @@ from alerts.strict_yaml import MappingReader, read_documents
 
 
 def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
-    """Return a reader of the file's mapping.
+    """Read the mapping of a file.
 
     Raises:
-        DocumentError: the file is not UTF-8 text, or `read_mapping` raises this error.
+        DocumentError: the file is not UTF-8 text, or not one mapping with these keys.
         OSError: the file cannot be read.
     """
     try:
@@ -21,11 +21,10 @@ def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
 
 
 def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> MappingReader:
-    """Return a reader of the mapping in a text.
+    """Read the mapping of a text.
 
     Raises:
-        DocumentError: the text does not have exactly one document, or the document is not a mapping
-            with some of the keys.
+        DocumentError: the text is not exactly one mapping with these keys.
     """
     documents = read_documents(text, file)
     if len(documents) != 1:

@@ -1,16 +1,13 @@
 """Count an objective's good and bad requests in time steps of 15 s.
 
-A request counts in the step in which it ended. A request in flight counts as bad in the step of its
-last report if it already misses the objective (`in_flight_verdicts`). When the request ends, its
-row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are counted once
-and the counts are stored. Newer steps are counted from the requests each time, because late
-requests may still arrive.
+A request counts in the step in which it ended. A request in flight that already misses the
+objective counts in the step of its last report (`in_flight_verdicts`), until its row replaces the
+report. Counts of steps that ended more than `SETTLED_S` ago are stored; newer steps are counted
+each time.
 
-The first evaluation of any objective determines the instant at which counting begins: the start of
-the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
-before that instant, such as a span that was sent days late, does not show that the other requests
-of its time arrived. So such a row is not counted, and counting does not begin earlier because of
-it.
+Counting begins at the start of the newest data without a gap of more than `MAX_GAP_S`
+(`history_start_s`). An earlier row, such as a span that was sent days late, is not counted, because
+other requests of its time may be missing.
 """
 
 from collections import Counter
@@ -55,21 +52,18 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""The counts of a step are stored this many seconds after it ended. Senders stop retrying long
-before this time, so all requests of the step are then in the store."""
+"""Counts are stored this long after a step. Senders stop retrying long before."""
 LONGEST_REQUEST_S: Final = 3600
-"""The stored counts leave out requests that ran longer than this many seconds."""
+"""Longer requests are missing in the stored counts."""
 MAX_GAP_S: Final = 300
-"""Data with a gap of more than this many seconds is not continuous, so counting begins after the
-gap. The shortest window of a paging alert has the same length. `/metrics` counts a request as late
-if it arrives more than this many seconds after its end."""
+"""Counting begins after a longer gap. The same as the shortest window of a paging alert, and the
+limit for late requests on `/metrics`."""
 CHUNK_S: Final = 6 * 3600
-"""Counts are computed and stored in chunks of this many seconds."""
+"""Counts are computed and stored in chunks of this length."""
 AT_ONCE: Final = 200_000
-"""Maximum number of requests that are in memory at the same time."""
+"""Maximum number of requests in memory at the same time."""
 EVALUATION_S: Final = STEP_S
-"""The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
-of this length, so the stored counts of a window are exact."""
+"""The evaluator's interval. Every window is a multiple, so its stored counts are exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
@@ -88,12 +82,11 @@ class Count(Protocol):
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return the counts of verdicts on the requests that ended in (from, to]."""
+        """Verdicts on the requests that ended in (from, to]."""
 
 
 def cached(count: Count) -> Count:
-    """Return `count` with a cache, so that the groups of an objective share one query per time
-    range."""
+    """The groups of an objective share one query per time range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -115,10 +108,7 @@ def cached(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts in steps of one second, with a cache as in `cached`.
-
-    Use it for time ranges that begin or end within a step of 15 s.
-    """
+    """In steps of one second, for time ranges that begin or end within a step of 15 s; cached."""
     count_cached = cached(count_requests)
 
     def count(
@@ -138,9 +128,9 @@ def by_second() -> Count:
 class Tally(NamedTuple):
     """The counts of an objective over a time range.
 
-    `history` counts the objective's events: requests, or time slices if the objective has them.
-    `real` is `history` without simulated requests (the same object if there are none). `since_s` is
-    the start of the counts, or None without counts. `counts` always counts requests.
+    `history` counts requests, or time slices if the objective has them. `real` is `history` without
+    simulated requests, and the same object if there are none. `since_s` is the start of the counts.
+    `counts` always counts requests.
     """
 
     history: History
@@ -149,17 +139,13 @@ class Tally(NamedTuple):
     counts: Sequence[SloCount]
 
     def requests(self, after_s: int) -> EventCounts:
-        """Return the counts of requests that ended after `after_s`."""
+        """The counts of requests that ended after `after_s`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
         return EventCounts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
-        """Return the number of excluded requests that ended after an instant, by reason.
-
-        Args:
-            after_s: unix seconds; one of the `instants` that `read_tally` received, if any.
-        """
+        """By reason. `after_s`: one of the `instants` that `read_tally` received, if any."""
         return {
             name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
             for name in ("aborted", "client_error", "unknown")
@@ -175,17 +161,12 @@ def read_tally(
     *,
     instants: Collection[int] | None = None,
 ) -> Tally:
-    """Return the counts of an objective in (from, to]. Does not write to the store.
+    """The counts of an objective in (from, to], in unix seconds. Does not write to the store.
 
     Args:
-        from_s: start in unix seconds.
-        to_s: end in unix seconds.
-        count: the function that counts the requests of steps that are not stored yet. None for
-            `by_second`.
-        instants: if given, the caller may sum the history only between these instants, `from_s` and
-            `to_s`. The database then returns one sum for each interval between adjacent instants,
-            which is fast for long ranges. The value None allows any range. With time slices, the
-            database always returns one sum per slice.
+        count: for steps that are not stored yet; None for `by_second`.
+        instants: only between these, `from_s` and `to_s` may the history be summed, because the
+            database sums each interval, which is fast for long ranges. None: any range.
     """
     slices = goodput.slices
     if slices:
@@ -241,15 +222,13 @@ def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[HistoryBucket]:
-    """Return the counts in (from, to] by step. Does not write to the store.
+    """The counts in (from, to] by step, over all groups. Does not write to the store.
 
-    For an objective with groups, the counts are the sum of all groups. With time slices, the events
-    of a step are the slices that end in it.
+    With time slices, the events of a step are the slices that end in it.
 
     Args:
-        from_s: start in unix seconds; a multiple of the step.
-        to_s: end in unix seconds. If `to_s` is not a multiple of the step, the last step is
-            shorter.
+        from_s: unix seconds; a multiple of the step.
+        to_s: unix seconds. The last step may be shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -295,7 +274,7 @@ def _request_steps(
 
 
 def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> EventCounts:
-    """Return the counts in (from, to], computed only from the stored requests."""
+    """In (from, to], only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
@@ -307,11 +286,8 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
 def store_tally(
     engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None
 ) -> None:
-    """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
-    yet.
-
-    The counts of all groups of an objective are stored together.
-    """
+    """Store the missing counts of steps that ended more than `SETTLED_S` ago, of all groups
+    together."""
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     definition, keys = goodput.digest, [""]
     if goodput.part:
@@ -327,8 +303,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead when these counts were stored, so they lack requests that arrived
-        # later. Count them again, but only in steps whose requests are all still stored.
+        # The clock was ahead when these counts were stored. Count again the steps whose requests
+        # are all still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -345,12 +321,11 @@ def store_tally(
 
 
 def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
-    """Return the counted range of an objective before its first count: an empty range at the
-    instant at which counting begins. Return None if there are no requests or probes, or only old
-    ones.
+    """An empty range at the instant at which counting begins. None without data, or with only old
+    data.
 
-    Data is old if both of these hold: it ended more than `MAX_GAP_S` ago, and the time since its
-    end is longer than the time that it covers. Old data may be a span that was sent days late.
+    Data is old, such as a span that was sent days late, if it ended more than `MAX_GAP_S` ago, and
+    longer ago than it covers.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -365,11 +340,10 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 
 
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
-    """Return when counting began, in unix seconds. Return None if there are no requests or probes.
+    """When counting began, in unix seconds; None without data.
 
-    Data is continuous if it has no gap of more than `MAX_GAP_S`. Counting began at the earliest
-    stored count of any objective, or at the start of the continuous data before this count. If no
-    counts are stored, counting began at the start of the newest continuous data before `at_s`.
+    Counting began at the start of the continuous data (no gap of more than `MAX_GAP_S`) before the
+    earliest stored count of any objective, or else of the newest continuous data before `at_s`.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)
@@ -387,8 +361,6 @@ def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
 
 
 def _oldest_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the time of the oldest row in unix seconds. The rows are probes, or requests and
-    reports of requests in flight."""
     if probes:
         known = [oldest_probe_unix_ns(engine)]
     else:
@@ -404,13 +376,11 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Count an objective's requests or probes in (from, to], by bucket and verdict (good, bad, …).
+    """Count an objective's requests or probes in (from, to], by bucket and verdict.
 
-    A bucket includes the requests that ended in it, and the bad requests in flight that were last
-    reported in it. Simulated requests are counted separately. If `goodput` describes one group of
-    an objective, the result has the counts of all its groups.
-
-    Requests that were received before `received_from_s` are not read; None reads all.
+    A bucket includes the bad requests in flight that were last reported in it. Simulated requests
+    are counted separately. If `goodput` describes one group, all groups are counted. Requests that
+    were received before `received_from_s` are not read.
     """
     if isinstance(goodput, GoodProbes):
         return count_probes(engine, goodput, from_s, to_s, bucket_s, LONGEST_REQUEST_S)
@@ -425,7 +395,7 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # With separate prefill and decode servers, a user's request has two rows, which are joined.
+    # With separate prefill and decode servers, a user's request has two rows.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))
@@ -433,7 +403,6 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Do not fetch requests that ended before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         if roles:
             table = user_requests(engine, table, roles)
@@ -459,8 +428,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # Read the reports after the rows, so that no request is counted twice. If a row arrives between
-    # these two reads, the next evaluation counts it.
+    # After the rows, so that no request is counted twice. A row that arrives in between is counted
+    # by the next evaluation.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])
@@ -475,9 +444,7 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. Each key of the
-    result is a tuple: the bucket, whether the requests are simulated, and the index of the
-    group."""
+    """By bucket, whether simulated, and index of the group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

@@ -1,15 +1,13 @@
-"""The live evaluator computes from the stored requests whether the alerts of objectives fire. It
-makes the same decisions as the generated Prometheus rules.
+"""Computes from the stored requests whether the alerts of objectives fire.
 
-The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
-instants, so a restart changes no result.
+The decisions equal those of the generated Prometheus rules. Each multiple of 15 s is evaluated
+once, after a pause too, so a restart changes no result.
 
-If the clock was ahead and is then corrected, the last evaluation of an objective lies in the
-future. In this case, evaluation resumes after the last alert in the past, or `LONGEST_PAUSE_S` ago
-if there was no alert since then. Incidents that began in the future are ended.
+If the clock was ahead, evaluation resumes after the last alert in the past, at most
+`LONGEST_PAUSE_S` ago. Incidents that began in the future are ended.
 
-Late requests are counted even if they arrived while this process was stopped, because the writer
-marks the time steps of these requests (`store.alerting.slo_marks`). Past incidents do not change.
+Requests that arrived while this process was stopped are counted, because the writer marks their
+time steps (`store.alerting.slo_marks`). Past incidents do not change.
 """
 
 import time
@@ -48,34 +46,28 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Missed instants that are older than this many seconds are not evaluated, because an alert about
-them is too late to help."""
+"""An alert about older missed instants is too late to help."""
 BEHIND_S: Final = 60
-"""If the time of the last evaluation is more than this many seconds ahead of the present, the clock
-was wrong at that evaluation. The evaluator then continues at an earlier time (see above). If that
-time is ahead by fewer seconds, the evaluator waits until the present has reached that time."""
+"""If the last evaluation is further ahead, the clock was wrong. Otherwise, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""An evaluation that counts old requests again may take longer than the evaluation interval. In
-this case, the next recount of old requests waits for this many times the duration of that
-evaluation. So a sender of old requests cannot delay an alert."""
+"""After an evaluation that counted old requests and exceeded the interval, the next such recount
+waits for this multiple of its duration. Otherwise, a sender of old requests could delay an alert.
+"""
 ARRIVAL_S: Final = 15
-"""The evaluation of an instant takes place this many seconds after the instant, so that the last
-rows before the instant have arrived."""
+"""Evaluate an instant this much later, when its last rows have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
-transactions per second, so one read covers at least 20 s."""
+"""Collectors commit up to a hundred per second, so one read covers at least 20 s."""
 
 
 class Evaluator:
     """Evaluates objectives from the store.
 
     Args:
-        objectives: the objectives to evaluate; those that Prometheus counts are skipped.
-        keep_s: the retention of requests, or None for unlimited retention.
-        alone: True if no other process evaluates objectives in the same database at the same time.
-            If False, counts are not cached. None means True if only one process can write to the
-            database.
-        elapsed_s: a monotonic clock that measures the duration of recounts.
+        objectives: those that Prometheus counts are skipped.
+        keep_s: the retention of requests; None if unlimited.
+        alone: whether no other process evaluates objectives in the same database, so that counts
+            can be cached. None: whether only one process can write to it.
+        elapsed_s: a monotonic clock.
     """
 
     def __init__(
@@ -96,15 +88,14 @@ class Evaluator:
         self.take_over()
 
     def take_over(self) -> None:
-        """Discard cached data, because another evaluator may have changed the database."""
+        """Discard the cache, because another evaluator may have changed the database."""
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """The time steps of late requests are not counted again before this time, in seconds of the
-        monotonic clock."""
+        """When late requests may be counted again, by the monotonic clock."""
 
     def follow(self) -> None:
-        """Read which groups are counted separately. Another process chooses these groups.
+        """Read which groups another process counts separately.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -118,8 +109,7 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # If the clock of the server that sent the newest request is ahead, use the time of this
-        # request.
+        # The sender's clock may be ahead.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -140,12 +130,11 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Find the time steps that received requests since the last call, and count these steps
-        again.
+        """Count the steps again that received requests since the last call.
 
         Returns:
-            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
-            steps must wait, their marks stay in the store.
+            Whether steps older than 2 · `SETTLED_S` are counted now. If they must wait, their marks
+                stay.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -162,8 +151,7 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
-            # Stop when few marks are left, and not only when none is left: commits add marks during
-            # this loop, so on a slow database it might not end.
+            # Commits add marks during this loop.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
@@ -171,18 +159,15 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """Return the time from which the stored counts are incomplete; None without marks.
+        """From when on the stored counts are incomplete; None without marks.
 
-        Args:
-            extend: True if the history may now begin earlier. Its start changes only if the data
-                before the start is continuous. Other data from before the start changes no count.
+        `extend`: the history may now begin earlier, if the data before its start is continuous.
         """
         if not marks:
             return None
         changed_s, deleted_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S, 0
         if self._keep_s is not None:
-            # Near the end of the retention, some of a step's requests may already be deleted. Count
-            # no such step again.
+            # Near the end of the retention, some of a step's requests may already be deleted.
             min_s = now_s - self._keep_s + LONGEST_REQUEST_S
             deleted_s = max(0, min_s // EVALUATION_S * EVALUATION_S)
         counted_s = earliest_counted_s(self._engine, probes=probes)
@@ -199,8 +184,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # There are no requests or probes yet. Do not evaluate this instant: the first request
-            # or probe may still end at this instant, and each instant is evaluated only once.
+            # Each instant is evaluated only once, and the first request or probe may still end at
+            # this one.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -220,7 +205,7 @@ class Evaluator:
         store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires, so check this first with sums that the database computes.
+            # Usually no alert fires, so first check sums that the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -247,8 +232,7 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """Return the instant at which evaluation resumes, after the clock was ahead and instants in
-        the future were evaluated."""
+        """The instant after which the clock was ahead."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -271,8 +255,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The counts of the whole period are needed only for the share of the budget that a burn
-            # spent.
+            # Only `budget_spent` needs the whole period.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )
@@ -296,8 +279,7 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """End the incidents whose first alert lies in the future, because the clock was ahead. Remove
-    future instants from the other open incidents."""
+    """End the incidents that began in the future, and remove future instants from the others."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

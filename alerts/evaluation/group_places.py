@@ -1,16 +1,12 @@
-"""Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`. Clients can invent names, so the numbers of places and of
-stored candidates are limited. The places are assigned by these rules:
+"""Choose the groups of an objective that are counted separately, that is, have a *place*.
 
-- a free place goes to the group that had requests in the largest number of hours, because invented
-  names rarely repeat. If two groups had equally many hours, the one with more requests gets the
-  place;
-- a group loses its place only to a group that had requests in more than twice as many hours. The
-  hours of the group without a place are counted only for the last day, so there are at most 24. So
-  an invented name cannot replace a tenant that had requests in 12 hours of the last week;
-- a group with an open incident keeps its place.
+All other groups are counted as `other`. Clients can invent names, so the numbers of places and of
+stored candidates are limited:
 
-Groups in the objective's `reserved` always have a place.
+- a free place goes to the group that had requests in the most hours, then the most requests;
+- a group loses its place only to one with more than twice as many hours, of which only those of the
+  last day count. An invented name cannot replace a tenant with 12 hours in the last week;
+- groups with an open incident, or in the objective's `reserved`, keep their place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,20 +33,18 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""A candidate's hours with requests are forgotten after this many hours."""
 MAX_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of candidates (groups that may get a place) per objective."""
+"""Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""A week. Whether a group keeps its place depends on its hours with requests in the last week,
-because some groups have no requests at weekends."""
+"""A week of hours counts for a group with a place, because some have no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""The first assignment reads the requests of only this many seconds, so that a start is fast."""
+"""So that a start is fast."""
 
 
 class Candidates:
-    """The most active groups, with the hours in which they had requests."""
+    """The most active groups, with their hours with requests."""
 
     def __init__(self, most: int = MAX_CANDIDATES) -> None:
         self._most = most
@@ -60,7 +54,7 @@ class Candidates:
         return len(self._seen)
 
     def add(self, group: Group, hour: int, requests: int) -> None:
-        """Add a number of requests that a group had in an hour."""
+        """Add a group's requests in an hour."""
         hours, before = self._seen.get(group, (set(), 0))
         self._seen[group] = (hours | {hour}, before + requests)
         if len(self._seen) > 2 * self._most:
@@ -75,17 +69,17 @@ class Candidates:
         }
 
     def hours(self, group: Group) -> int:
-        """Return the number of hours in which a group had requests."""
+        """The number of hours in which a group had requests."""
         return len(self._seen[group][0]) if group in self._seen else 0
 
     def ranked(self) -> list[Group]:
-        """Return the groups, the most active first."""
+        """The groups, the most active first."""
         return sorted(self._seen, key=lambda each: (-self.hours(each), -self._seen[each][1], each))
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceChanges:
-    """The groups that receive a place, and the groups that lose theirs."""
+    """Groups that receive a place, and groups that lose theirs."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
@@ -97,10 +91,10 @@ def assign_places(
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
 ) -> PlaceChanges:
-    """Choose the groups to count separately. Free places go to the most active candidates.
+    """Free places go to the most active candidates.
 
     Args:
-        placed_hours: for each group that has a place, its number of hours with requests.
+        placed_hours: the hours with requests of each group that has a place.
         fixed: groups that keep their place.
     """
     placed: list[Group] = []
@@ -125,8 +119,7 @@ def assign_places(
 def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
-    """Read the requests that were received, or the probes that were due, in [from_s, to_s). Add
-    their groups to the candidates."""
+    """Add the groups of requests received, or of probes due, in [from_s, to_s)."""
     window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
     if isinstance(goodput, GoodProbes):
         names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
@@ -148,8 +141,7 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add to the candidates the groups of the rows that the objective selects. For each row,
-    `codes` contains the verdict, and `at_unix_ns` the time: both (n,)."""
+    """Add the groups of the selected rows. `codes` (n,) are verdicts, `at_unix_ns` (n,) times."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -167,8 +159,7 @@ def _add(
 
 
 class GroupPlaces:
-    """Chooses which groups of an objective have a place (are counted separately), based on the
-    stored requests."""
+    """Chooses from the stored requests which groups have a place."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine
@@ -178,18 +169,17 @@ class GroupPlaces:
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Load from the store which groups have a place, before the first evaluation."""
+        """Load the places from the store, before the first evaluation."""
         for each in objectives:
             if isinstance(each.indicator, GoodEvents) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
 
     def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Return the groups that had a place at the last update. Callable from any thread."""
+        """The groups with a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
     def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """Return one objective for each group that has a place, `other` first. Assign the places
-        again if the last assignment was at least `EVERY_S` ago."""
+        """One objective per place, `other` first. Places are assigned again every `EVERY_S`."""
         goodput = objective.indicator
         assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
@@ -215,8 +205,7 @@ class GroupPlaces:
         counted_ranges = placed_groups(self._engine, definition)
         since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # A request is stored only when it ends, so also read the time shortly before the last
-        # assignment. An hour that is read twice is counted once.
+        # A request is stored only when it ends. An hour that is read twice is counted once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}
@@ -225,8 +214,7 @@ class GroupPlaces:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # The stored hours are incomplete: only `candidates` has the hours that are not
-                # stored yet, and the hours in which the group was counted in `other`.
+                # Only `candidates` has the hours that are not stored yet, and those in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)
@@ -252,10 +240,9 @@ class GroupPlaces:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """Return one objective for each group that has a place, `other` first. Does not write to the
-    store.
+    """One objective per place, `other` first. Does not write to the store.
 
-    Before the first evaluation, the result contains the groups that would get a place.
+    Before the first evaluation, the groups that would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
@@ -278,8 +265,10 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups with one objective per group. Leave out the groups
-    that the access limits of `engine` exclude. Does not write to the store."""
+    """Replace each objective with groups by one per group that `engine` may access.
+
+    Does not write to the store.
+    """
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

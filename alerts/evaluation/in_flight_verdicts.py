@@ -1,8 +1,7 @@
 """Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
 
-For a request in flight, TTFT (or a lower bound of TTFT) and a lower bound of E2E are known. If
-these values already miss the objective, the request is bad (`docs/decisions/074`). Other fields,
-such as TPOT or the outcome, are undecided until the end. A request in flight is never good.
+Only TTFT and lower bounds of TTFT and E2E are known (`docs/decisions/074`). A request in flight is
+never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,11 @@ from telemetry.requests import RequestTimeline
 BoolArray = NDArray[np.bool_]
 _BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 KNOWN: Final = ("ttft_s", *SELECTED_BY)
-"""The fields of a request in flight that verdicts use, besides its age."""
+"""The fields that verdicts use, besides the age."""
 
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
-    """Return which requests in flight are bad now and were not bad at their previous report."""
+    """Bad now, but not at the previous report."""
     columns = columns_of_reports(reports, KNOWN)
     age_s = np.array([each.age_s for each in reports], np.float64)
     before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
@@ -39,7 +38,7 @@ def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray
 def columns_of_reports(
     reports: Sequence[InFlightRequest], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """Return the named fields of the reports as columns."""
+    """The named fields of the reports as columns."""
     return {
         name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
         for name in names
@@ -47,10 +46,7 @@ def columns_of_reports(
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
-    """Return which ended requests were already bad when they were last reported in flight.
-
-    The result depends only on the stored rows, so it is the same after a restart.
-    """
+    """Which ended requests were bad at their last report. Depends only on the stored rows."""
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
     columns = {
@@ -60,14 +56,12 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 
 
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
-    """Return which requests were bad at a given age.
-
-    A request whose group is not yet certain is not counted as bad.
+    """Which requests were bad at a given age. A request whose group is not yet certain is not.
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. A TTFT that is larger than the age counts as unknown.
-        age_s: (n,) ages in seconds; NaN if the request was not reported.
+        columns: those in `KNOWN`. A TTFT above the age counts as unknown.
+        age_s: (n,); NaN if the request was not reported.
 
     Returns:
         (n,) bool.

@@ -1,10 +1,8 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. The start of a burn is estimated by a cumulative sum (CUSUM). The
-estimate is the instant at which the rate of bad events most likely rose, from a rate that just
-meets the objective to a rate that triggers an alert. The incident is over after `QUIET_S` seconds
-without an alert. The end of an incident is the time of its last alert. So an alert that stops only
-briefly creates no second incident.
+A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose, from one that just
+meets the objective to one that alerts. An incident ends with its last alert, after `QUIET_S`
+seconds without one.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -20,7 +18,7 @@ from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
-"""An incident is over after this many seconds without an alert."""
+"""A shorter break of the alert creates no second incident."""
 MINUTE_S: Final = 60
 
 
@@ -29,14 +27,12 @@ class Incident:
     """A burn that triggered an alert.
 
     Args:
-        slo: the objective's name.
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: the highest burn rate while the alert fired, over the long window of the
-            severity's shortest pair of windows.
-        ended_s: the same as `last_s` if the incident is over, otherwise None.
-        simulated: True if the alert fires only because of simulated requests.
+        peak_burn: over the long window of the severity's shortest pair.
+        ended_s: `last_s` if the incident is over, otherwise None.
+        simulated: whether the alert fires only because of simulated requests.
     """
 
     slo: str
@@ -60,10 +56,10 @@ def advance(
     """Evaluate one severity of an objective at an instant.
 
     Args:
-        history: the counts, at least as far back as the longest window.
+        history: at least as far back as the longest window.
 
     Returns:
-        The incident as of this instant, with `ended_s` if it is over. None if there is no incident.
+        The incident, with `ended_s` if it is over, or None.
     """
     pairs = tuple(pair for pair in objective.policy.pairs if pair.severity == severity)
     policy = replace(objective.policy, pairs=pairs)
@@ -84,12 +80,10 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """Return the most likely start of a burn.
+    """The t that maximises bad(t) − k · all(t), which count the events since t.
 
-    The start is the instant t that maximises bad(t) − k · all(t). bad(t) is the number of bad
-    events since t, and all(t) is the number of all events since t. r₀ is the rate of bad events
-    that just meets the objective, r₁ is the rate that just alerts, and k = (r₁ − r₀) / (ln r₁ − ln
-    r₀) (Lucas, 1985).
+    k = (r₁ − r₀) / (ln r₁ − ln r₀). r₀: the rate of bad events that just meets the objective. r₁:
+    the rate that just alerts (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -104,10 +98,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """Return the share of the period's budget that a burn spent; None without events.
+    """The share of the period's budget that a burn spent; None without events.
 
-    In the time without data, all requests count as good, at the request rate of the time with data.
-    If a burn lies in two calendar periods, the result is the share of the later period's budget.
+    Time without data counts as good, at the request rate of the time with data. For a burn in two
+    calendar periods, the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -2,12 +2,10 @@
 
 - A probe that was not sent (`missed`, `over_budget`) is not selected.
 - A probe that the prober stopped (`abort`) is excluded.
-- Any other probe without a complete answer is bad, even if the server refused it (4xx).
-  `tailspan_probe_success` has the same condition.
-- If `good` needs an unknown value, the probe is excluded. For example, an answer that contains only
-  reasoning has no first content.
-- If a cache in front of the model answered (`cached`), the durations of the answer count as
-  unknown. The outcome and the durations of the connection setup are known.
+- Any other probe without a complete answer is bad, even if the server refused it (4xx), as in
+  `tailspan_probe_success`.
+- If `good` needs an unknown value, the probe is excluded.
+- If a cache in front of the model answered (`cached`), the durations of the answer are unknown.
 """
 
 from collections.abc import Sequence
@@ -30,13 +28,13 @@ _NOT_SENT: Final = pa.array([each.value for each in ProbeOutcome if not each.sen
 
 
 def columns_of_probes(*expressions: Expression | None) -> tuple[str, ...]:
-    """Return the columns of probes that the verdicts on these expressions need."""
+    """The columns that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     return tuple(dict.fromkeys(["outcome", *WAIT_PARTS, *(each for each in named if each != WAIT)]))
 
 
 def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table:
-    """Return probes as a table. The probes need not be in the store."""
+    """Probes that need not be in the store."""
     return pa.table(
         {
             name: pa.array([getattr(each, name) for each in probes], arrow_type(name, Probe))
@@ -46,8 +44,7 @@ def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table
 
 
 def lasted_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the time from the intended start of each probe to its end or failure. `table` has
-    `WAIT_PARTS`."""
+    """From each probe's intended start to its end or failure. `table` has `WAIT_PARTS`."""
     first, *rest = (pc.fill_null(table[name], 0.0) for name in WAIT_PARTS)
     for each in rest:
         first = pc.add(first, each)
@@ -55,20 +52,13 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the whole wait of each probe in seconds. The wait is null if the connection was never
-    established."""
+    """Seconds; null if the connection was never established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 
 def judge_probes(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
-    """Return the verdict on each probe.
-
-    Args:
-        table: has the columns of `columns_of_probes(where, good)`.
-
-    Returns:
-        (n,) int8: indices into VERDICTS, or NOT_SELECTED.
-    """
+    """(n,) int8: indices into VERDICTS, or NOT_SELECTED. `table` has the columns of
+    `columns_of_probes`."""
 
     outcome = table["outcome"].cast(pa.string())
     cached = pc.equal(outcome, ProbeOutcome.CACHED.value)

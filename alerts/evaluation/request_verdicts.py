@@ -1,18 +1,15 @@
-"""Verdicts on single requests: whether an objective selects a request, and whether the request was
-good.
+"""Verdicts on single requests: whether an objective selects a request, and whether it was good.
 
-Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. An
-expression with an unknown comparison is unknown, unless its other comparisons decide it.
+Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown, and so
+is an expression that the other comparisons do not decide.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
-- If `good` is unknown, the request is neither good nor bad, and is counted as excluded.
-
-A failed request is bad, and so is a request that the server refused with 429, 5xx or without a
-status. A request refused for the client's mistake (another 4xx) is excluded. If the client
-cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
-these bounds miss the objective. It is good if no continuation of the response could miss the
-objective. In all other cases, the cancelled request is excluded.
+- If `good` is unknown, the request is excluded.
+- A request is bad if it failed, or was refused with 429, 5xx or without a status. Another 4xx is
+  the client's mistake, and excluded.
+- The latencies of a cancelled request are lower bounds (docs/decisions/012). It is bad if they miss
+  the objective, good if no continuation could miss it, and otherwise excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """
@@ -29,7 +26,7 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class RequestVerdict(StrEnum):
-    """The verdict on a selected request. All verdicts except good and bad exclude the request."""
+    """All verdicts except good and bad exclude the request."""
 
     GOOD = "good"
     BAD = "bad"
@@ -60,13 +57,12 @@ class AtLeast:
 
 
 def selects(where: Expression | None, request: RequestTimeline) -> bool:
-    """Return whether the objective selects the request. If `where` is None, it selects every
-    request."""
+    """Whether the objective selects the request. None selects every request."""
     return where is None or _evaluate(where, request) is True
 
 
 def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
-    """Return the verdict on a selected request."""
+    """The verdict on a selected request."""
     if request.outcome is Outcome.ERROR:
         return RequestVerdict.BAD
     if request.outcome is Outcome.REJECTED:
@@ -84,7 +80,7 @@ def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
 
 
 def clients_fault(http_status: int | None) -> bool:
-    """Return whether a refusal is the client's fault (a 4xx status other than 429)."""
+    """A 4xx status other than 429."""
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
@@ -106,14 +102,14 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with fewer than two tokens. This time meets every limit."""
+"""The time between tokens of a response with fewer than two meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""For each phase, the phase that follows it. If the following phase has no value, the client
-cancelled during this phase, and its duration is a lower bound."""
+"""The phase after each phase. If it has no value, the client cancelled before it, and the duration
+is a lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""Fields that are lower bounds if the client cancelled."""
+"""Lower bounds if the client cancelled."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
@@ -134,7 +130,7 @@ def _until_it_left(
         return AtLeast(request.e2e_s)
     if field == "first_content_s" and value is None and (nothing_sent or _no_content(request)):
         return AtLeast(request.e2e_s)
-    # The wait between the last token and the cancellation counts as a gap between tokens.
+    # The wait before the cancellation counts as a gap between tokens.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
         pace_s = (request.decode_s + wait_s) / tokens
         return pace_s if value is None else max(float(value), pace_s)
@@ -151,7 +147,6 @@ def _until_it_left(
 
 
 def _no_content(request: RequestTimeline) -> bool:
-    """Return whether the answer is known to have no content, only reasoning or tool calls."""
     return request.content_tokens == 0
 
 
@@ -165,7 +160,7 @@ def _compare(comparison: FieldComparison, value: Literal | AtLeast | None) -> bo
     compare = OPERATORS[comparison.operator]
     threshold = comparison.value
     if isinstance(value, AtLeast):
-        # A lower bound decides the comparison only if every larger value gives the same result.
+        # A lower bound decides only if every larger value gives the same result.
         decided = value.value_s > float(threshold) or (
             value.value_s == threshold and comparison.operator in ("<", ">=")
         )

@@ -1,5 +1,4 @@
-"""The status of an objective: remaining budget, burn rates, time until the budget is spent.
-Pure."""
+"""The status of an objective: remaining budget, burn rates, time until it is spent. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,15 +15,12 @@ class ObjectiveStatus:
     """The status of an objective at an instant; None means unknown.
 
     Args:
-        since_s: start of the counts, or None if there are no counts.
         period: the counts from the period's start to now.
         covered: the share of the period that the counts cover.
         budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
-        exhausted_in_s: seconds until the budget is spent, if the current burn rate (over the window
-            `burning_s`) continues. None if unknown, or if the objective has a calendar period and
-            the budget lasts until this period ends.
-        states: for each pair, whether it fires, or why it does not.
+        exhausted_in_s: seconds until the budget is spent at the current burn rate (over
+            `burning_s`). None if it lasts until a calendar period ends.
     """
 
     objective: Objective
@@ -41,18 +37,18 @@ class ObjectiveStatus:
 
     @property
     def burning_s(self) -> int:
-        """Length in seconds of the window whose burn rate is displayed as the current burn rate."""
+        """The window of the current burn rate."""
         return next(iter(self.states)).long_s
 
     @property
     def severity(self) -> str | None:
-        """The most urgent severity of the pairs that fire; None if no pair fires."""
+        """The most urgent of the pairs that fire; None if no pair fires."""
         firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
         return firing[0] if firing else None
 
     @property
     def lasts_the_period(self) -> bool:
-        """True if the budget lasts until the period ends, at the current burn rate."""
+        """At the current burn rate."""
         if self.budget_left is None or self.budget_left <= 0:
             return False
         if self.objective.calendar:
@@ -61,21 +57,20 @@ class ObjectiveStatus:
 
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of the alert windows that end at an instant."""
+    """The starts of the alert windows that end at an instant."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of all windows that the status at an instant needs."""
+    """The starts of all windows that the status needs."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
 def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
-    """Return how many seconds the budget lasts at this burn rate. Return None if the burn rate is
-    0, or if the objective's calendar period ends before the budget is spent."""
+    """None if the burn rate is 0, or if the calendar period ends before."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -92,7 +87,7 @@ def status_at(
     excluded: Mapping[str, int],
     at_s: int,
 ) -> ObjectiveStatus:
-    """Return an objective's status. `history` has the counts of the whole period."""
+    """`history` has the counts of the whole period."""
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}
@@ -117,7 +112,6 @@ def status_at(
 
 
 def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Return the share of the budget that is left. In the time without data, all requests count as
-    good, at the request rate of the time with data."""
+    """Time without data counts as good, at the request rate of the time with data."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

@@ -1,11 +1,7 @@
-"""Verdicts on many requests: the same rules as in `request_verdicts`, applied to the columns of an
-Arrow table.
+"""Verdicts on many requests: the rules of `request_verdicts` on the columns of an Arrow table.
 
-Nulls follow Arrow's Kleene logic.
-
-A request without an outcome is in flight (`in_flight_verdicts`). The durations of a request in
-flight are lower bounds, as after a cancellation. A comparison with a value that does not exist yet
-is undecided, not "unknown".
+A request without an outcome is in flight (`in_flight_verdicts`): its durations are lower bounds,
+and a comparison with a missing value is undecided, not "unknown".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,10 +35,10 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""For each field, the additional columns that are needed if the client cancelled the request."""
+"""Additional columns if the client cancelled the request."""
 
 VERDICTS: Final = tuple(RequestVerdict)
-"""The verdicts in the order of the codes of `judge_table`."""
+"""In the order of the codes of `judge_table`."""
 
 NOT_SELECTED: Final = -1
 
@@ -57,14 +53,14 @@ FUNCTIONS: Final = {
 
 
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
-    """Return the columns that the verdicts on these expressions need."""
+    """The columns that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     needed = [column for field in named for column in ALSO_NEEDED.get(field, ())]
     return tuple(dict.fromkeys([*ALWAYS, *named, *needed]))
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Return requests as a table. The requests need not be in the store."""
+    """Requests that need not be in the store."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 
@@ -75,14 +71,8 @@ def _array(requests: RequestRows, name: str) -> pa.Array:
 
 
 def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
-    """Return the verdict on each request.
-
-    Args:
-        table: has the columns of `columns_of(where, good)`.
-
-    Returns:
-        (n,) int8: indices into VERDICTS, or NOT_SELECTED.
-    """
+    """(n,) int8: indices into VERDICTS, or NOT_SELECTED. `table` has the columns of
+    `columns_of`."""
     outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
     aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
     met = _evaluate(good, table, aborted)
@@ -138,13 +128,8 @@ def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray)
 def holds(
     expression: Expression, leaf: Callable[[FieldComparison | IsUnknown], pa.ChunkedArray]
 ) -> pa.ChunkedArray:
-    """Return the value of an expression for each row, by Kleene's three-valued logic.
-
-    A value is true, false, or null if it is unknown.
-
-    Args:
-        leaf: returns the value of a comparison for each row.
-    """
+    """By Kleene's logic: true, false, or null if unknown. `leaf` evaluates a comparison for each
+    row."""
     match expression:
         case FieldComparison() | IsUnknown():
             return leaf(expression)
@@ -166,8 +151,7 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Return a field's values, and for each value whether it is only a lower bound. The second
-    result is None if every value is exact."""
+    """A field's values, and which are only lower bounds; None if all are exact."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
@@ -195,8 +179,7 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the TPOT or ITL of responses that the client cancelled, and which of the values are
-    known. A value includes the wait from the last token to the cancellation."""
+    """The TPOT or ITL up to the cancellation, and which values are known."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

@@ -1,8 +1,7 @@
 """Messages for Alertmanager's v2 API.
 
-While an alert fires, it is sent again every minute, as Prometheus does. Alertmanager resolves the
-alert four minutes after the last message. The labels are equal to those of the generated Prometheus
-rules, so if Prometheus sends the same alert, Alertmanager merges the two.
+A firing alert is sent again every minute, and resolved four minutes after the last message, as by
+Prometheus. The labels equal those of the generated rules, so that Alertmanager merges both.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).
@@ -20,7 +19,7 @@ VALID_S = 4 * REPEAT_S
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """Return the request that posts one alert at `now_s`."""
+    """The request that posts one alert at `now_s`."""
     if message.hang is None:
         labels = {name: value for name, value in message.group.items() if value}
         labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}

@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once: if the process crashes after the receiver's response and before the
-result is stored, the message is sent again with the same key (docs/decisions/093). Each channel has
-its own sender, so a slow channel does not delay the others.
+Delivery is at least once: after a crash before the result is stored, the message is sent again with
+the same key (docs/decisions/093). Each channel has its own sender, so that a slow one does not
+delay the others.
 """
 
 import math
@@ -39,7 +39,7 @@ RENDER: Final[Mapping[ReceiverType, Callable[[Channel, IncidentMessage, int], Ch
 
 
 class DeliveryResult(StrEnum):
-    """The result of an attempt. A message with the result `dead` is never retried."""
+    """A `dead` message is never retried."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -48,8 +48,7 @@ class DeliveryResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to deliver a notification. `repeat` is True if the notification had been delivered
-    before."""
+    """`repeat`: whether the notification had been delivered before."""
 
     row: Notification
     result: DeliveryResult
@@ -61,8 +60,8 @@ class ChannelSender:
     """Delivers the messages of one channel.
 
     Args:
-        newest: returns the message of a row of the outbox, with the current numbers.
-        clock_s: returns the time in unix seconds.
+        newest: returns the message of a row with the current numbers.
+        clock_s: unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
 
@@ -85,8 +84,7 @@ class ChannelSender:
         self._counts = Counter(dict.fromkeys(DeliveryResult, 0))
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
-        """Creation time of the oldest message that the last call of `deliver` left undelivered.
-        None if no message waits."""
+        """Of the messages that the last `deliver` left undelivered."""
 
     @property
     def counts(self) -> dict[DeliveryResult, int]:
@@ -98,12 +96,12 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message. If `stop` returns True, no more messages are tried.
+            stop: called before each message; True ends the call.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:
-            LeaseLost: the lease was lost. The remaining messages are not tried.
-            StoreUnavailable: the database cannot be used. The last message may be sent again.
+            LeaseLost: the remaining messages are not tried.
+            StoreUnavailable: the last message may be sent again.
         """
         attempts = []
         for row in due_notifications(self._engine, self.channel.name, int(self._clock_s())):
@@ -141,8 +139,7 @@ class ChannelSender:
 def _row_after_attempt(
     row: Notification, answer: ChannelResponse, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, DeliveryResult]:
-    """Return the row as it is stored after an attempt, and the result of the attempt. If the
-    attempt repeats a delivered message and fails, the row stays marked as delivered."""
+    """If a repeated attempt fails, the row stays delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is DeliveryVerdict.DELIVERED:
         delivered = replace(

@@ -1,7 +1,4 @@
-"""Data types of notification channels and their requests. Pure.
-
-Each kind of channel has a module that renders a message as an HTTP request.
-"""
+"""Data types of notification channels and their requests. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,9 +21,9 @@ class Channel:
     """A destination of notifications.
 
     Args:
-        name: unique name; it appears in the outbox, in the log and on `/metrics`.
-        url: the address; may contain a token.
-        key: PagerDuty's routing key, or the key that signs a webhook's body.
+        name: unique; it appears in the outbox, in the log and on `/metrics`.
+        url: may contain a token.
+        key: PagerDuty's routing key, or a webhook's signing key.
     """
 
     name: str
@@ -38,14 +35,14 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets to remove from a receiver's response before the response is displayed."""
+        """To remove from a receiver's response."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPost:
-    """A POST request with a JSON body. `path` is appended to the channel's address."""
+    """A POST of JSON. `path` is appended to the channel's address."""
 
     body: bytes
     path: str = ""
@@ -53,5 +50,4 @@ class ChannelPost:
 
 
 REPEAT_S = 60
-"""Interval at which a firing alert is sent to Alertmanager again. Prometheus has the same resend
-delay."""
+"""As Prometheus sends a firing alert to Alertmanager again."""

@@ -24,13 +24,12 @@ def compose(
     simulated: bool,
     likely_cause: str | None = None,
 ) -> IncidentMessage:
-    """Return the message about an incident.
+    """The message about an incident.
 
     Args:
-        status: the objective's status at the last alert of the incident, or after its end.
-        history: the objective's counts, at least over the longest window.
-        explorer_url: the explorer's address for the link; None for no link.
-        likely_cause: the likely cause in one sentence; None if unknown.
+        status: at the last alert of the incident, or after its end.
+        history: at least over the longest window.
+        likely_cause: one sentence; None if unknown.
     """
     own = {
         pair: state for pair, state in status.states.items() if pair.severity == incident.severity

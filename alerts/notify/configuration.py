@@ -1,8 +1,7 @@
-"""Read `notify.yaml`: the channels, and the severities that each channel receives.
+"""Read `notify.yaml`: the channels, and the severities that each receives.
 
-Parsing is strict: an error gives file, line and key. An address or a key is in the file itself
-(`url`), in an environment variable (`url_env`) or in another file (`url_file`). Error messages
-never contain addresses or keys.
+An error never contains an address or a key. These are in the file itself (`url`), in an environment
+variable (`url_env`) or in another file (`url_file`).
 """
 
 import re
@@ -29,12 +28,12 @@ _SECRETS: Final[Mapping[ReceiverType, tuple[str, ...]]] = {
     ReceiverType.SLACK: ("url",),
     ReceiverType.PAGERDUTY: ("url", "routing_key"),
 }
-"""For each kind of channel, the keys whose values are secret."""
+"""The secret keys of each kind of channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The channels, and the explorer's address for links; None if the file has none."""
+    """The channels, and the explorer's address for links, if given."""
 
     channels: tuple[Channel, ...]
     explorer_url: str | None = None
@@ -45,7 +44,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
 
     Args:
         path: paths in the file are relative to its folder.
-        environ: the environment variables that `…_env` refers to.
+        environ: for `…_env`.
 
     Raises:
         DocumentError: the file is invalid, or a reference does not exist.
@@ -107,8 +106,7 @@ def _missing_key_error(reader: MappingReader, key: str) -> DocumentError:
 
 
 def _check_url(reader: MappingReader, url: Secret) -> None:
-    """Raise an error if the address is invalid. The error does not repeat the address, which may be
-    a secret."""
+    """Do not repeat the address, which may be a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
     problem = _url_problem(url.reveal())
     if problem:
@@ -118,11 +116,10 @@ def _check_url(reader: MappingReader, url: Secret) -> None:
 def _check_exposure(
     reader: MappingReader, kind: ReceiverType, url: Secret, authorization: Secret | None
 ) -> None:
-    """Raise an error if the channel would send a credential unencrypted to another machine, unless
-    the channel allows this."""
+    """Do not send a credential unencrypted to another machine, unless allowed."""
     if reader.flag(INSECURE_KEY, False):
         return
-    # An address from a variable or a file is treated as a secret, as Slack's address is.
+    # An address from a variable or a file is treated as a secret, as Slack's is.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
     confidential = (
         authorization is not None

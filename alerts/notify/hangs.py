@@ -1,8 +1,7 @@
 """Add notifications to the outbox when an engine hangs and when the hang ends.
 
-`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. A
-hang is open while its `firing` row in the outbox has no `resolved` row. So a restart neither
-repeats nor loses a message.
+A hang has the limit of the rule `TailspanEngineHung`. It is open while its `firing` row in the
+outbox has no `resolved` row, so a restart neither repeats nor loses a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,20 +17,18 @@ from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A hang is over if its replica has sent no sample for this many seconds. A running replica tries
-to send again within 300 s (`tailspan_vllm.export.retry`), so a replica that is silent for more than
-300 s is gone."""
+"""A replica without samples for this long is gone: a running one tries again within 300 s
+(`tailspan_vllm.export.retry`)."""
 MAX_OPEN: Final = 20
-"""Maximum number of open hangs. For hangs beyond this number, no notification is sent; the Overview
-page and the Prometheus rule report them."""
+"""Further hangs are only on the Overview page and in Prometheus."""
 
 
 class Hangs:
-    """Compares the hung replicas with the outbox, and adds the missing notifications.
+    """Compares the hung replicas with the outbox.
 
     Args:
-        channels: channels without the severity `page` are ignored.
-        explorer_url: returns the explorer's address for links; None for no link.
+        channels: those without the severity `page` are ignored.
+        explorer_url: returns None for no link.
     """
 
     def __init__(
@@ -45,10 +42,10 @@ class Hangs:
         self._explorer_url = explorer_url
 
     def enqueue(self, now_s: int) -> None:
-        """Add missing notifications of new and ended hangs to the outbox.
+        """Add the missing notifications to the outbox.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the next call catches up.
+            StoreUnavailable: the next call catches up.
         """
         if not self._channels:
             return
@@ -113,7 +110,7 @@ class Hangs:
 
 
 def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
-    """Return the `firing` rows of hangs without a `resolved` row, by name."""
+    """The `firing` rows of hangs without a `resolved` row, by name."""
     rows = read_hangs(engine)
     over = {row.incident for row in rows if row.transition == Transition.RESOLVED}
     found: dict[str, list[Notification]] = {}

@@ -1,9 +1,9 @@
 """Send a message over HTTP, in one attempt.
 
-Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
-response. An attempt follows no redirect, because only the configured address may receive the
-message and the keys. Secrets are removed from the response before its display. HTTPS_PROXY and
-NO_PROXY configure the proxies. Certificates come from the system or from SSL_CERT_FILE.
+Receivers are not trusted. An attempt has a total time-out, reads only the beginning of a response,
+and follows no redirect, because only the configured address may receive the message and the keys.
+Secrets are removed from the response. HTTPS_PROXY and NO_PROXY configure the proxies. Certificates
+come from the system or from SSL_CERT_FILE.
 """
 
 import logging
@@ -26,7 +26,7 @@ from alerts.notify.channels import Channel, ChannelPost
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
-"""Time-out of a whole attempt in seconds, from name resolution to the last byte of the response."""
+"""From name resolution to the last byte of the response."""
 MAX_BYTES: Final = 4_096
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
@@ -42,13 +42,13 @@ class DeliveryVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelResponse:
-    """The response to an attempt, or the reason why there is none.
+    """The response to an attempt.
 
     Args:
-        status: the HTTP status, or None if there was no response.
+        status: None if there was no response.
         text: the beginning of the response without secrets, or why there is none.
-        retry_after_s: the seconds that the receiver asks to wait, or None.
-        final: True if a retry is useless.
+        retry_after_s: as the receiver asks, or None.
+        final: whether a retry is useless.
     """
 
     status: int | None
@@ -58,8 +58,7 @@ class ChannelResponse:
 
     @property
     def verdict(self) -> DeliveryVerdict:
-        """The verdict: delivered for a 2xx status; to be retried for status 408, 429 or 5xx, or
-        without a response; refused for any other status."""
+        """Delivered for 2xx; retried for 408, 429, 5xx or no response; otherwise refused."""
         if self.final:
             return DeliveryVerdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -73,25 +72,20 @@ class ChannelResponse:
 
 
 class ChannelPoster:
-    """Sends the messages of one channel, one request at a time.
-
-    Args:
-        whole_s: the total time-out of an attempt in seconds.
-    """
+    """One request at a time. `whole_s` is the total time-out of an attempt."""
 
     def __init__(self, channel: Channel, whole_s: float = WHOLE_S) -> None:
         self._channel = channel
         self._whole_s = whole_s
         self._running: threading.Thread | None = None
-        # At level DEBUG, urllib3 logs every path, and a path may contain a token.
+        # At DEBUG, urllib3 logs every path, which may contain a token.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
     def __call__(self, post: ChannelPost) -> ChannelResponse:
         """Send one request; failures are returned, not raised."""
-        # Socket time-outs apply to single reads, so a receiver that sends one byte per second would
-        # block for ever. Name resolution has no time-out. So the attempt runs in a thread. If the
-        # attempt takes too long, the thread is abandoned, and attempts fail until this thread has
-        # ended.
+        # Socket time-outs apply to single reads, and name resolution has none. The attempt
+        # therefore runs in a thread, which is abandoned after the time-out. Attempts fail until it
+        # has ended.
         if self._running is not None and self._running.is_alive():
             return ChannelResponse(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[ChannelResponse] = SimpleQueue()
@@ -149,7 +143,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _error_reason(error: Exception) -> str:
-    """Return the reason for an error, without the address that the libraries' messages contain."""
+    """The reason without the address that the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"
@@ -178,8 +172,7 @@ def _visible_answer(channel: Channel, status: int, body: str) -> str:
 
 
 def _confidential(channel: Channel) -> set[str]:
-    """Return the strings to remove from a response: secrets, their escaped forms, and parts of
-    addresses."""
+    """Secrets, their escaped forms, and parts of addresses."""
     parts = urlsplit(channel.url.reveal())
     texts = {*channel.secrets, parts.path, parts.query}
     if channel.authorization is not None:
@@ -189,8 +182,7 @@ def _confidential(channel: Channel) -> set[str]:
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """Return the seconds of a Retry-After header (a number or a date), at most an hour; None if the
-    header is invalid or missing."""
+    """A number or a date, at most an hour; None if invalid."""
     if value is None:
         return None
     value = value.strip()

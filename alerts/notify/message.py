@@ -1,8 +1,7 @@
 """The data of a message about an incident, without addresses and keys of channels.
 
-Messages are stored as JSON in the outbox; `loads` is the inverse of `dumps`. Unknown values are
-None. A text may contain input from a tenant, such as the tenant's name, so each text is reduced to
-one line of visible characters.
+Messages are stored as JSON in the outbox. A text may contain input from a tenant, so it is reduced
+to one line of visible characters.
 """
 
 import json
@@ -24,7 +23,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPairBurnRates:
-    """A long and a short window, and the burn rate of each window."""
+    """Two windows and the burn rate of each."""
 
     long_s: int
     short_s: int
@@ -35,7 +34,7 @@ class WindowPairBurnRates:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair of windows whose alert is suppressed by a guard: `low_traffic` or `cold_start`."""
+    """A pair of windows that a guard suppresses: `low_traffic` or `cold_start`."""
 
     windows: WindowPairBurnRates
     guard: str
@@ -43,15 +42,14 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHang:
-    """An engine that takes no steps while requests are in flight. The values are from its last
-    report."""
+    """An engine that hangs, as in its last report."""
 
     replica: str
     model: str | None
     in_flight: int
     last_step_age_s: float
     engines: tuple[int, ...] = ()
-    """The engines that hang. Empty if the replica has only one engine."""
+    """Empty if the replica has only one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replica", visible(self.replica))
@@ -61,25 +59,23 @@ class ReplicaHang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentMessage:
-    """A message about one transition of an incident. Instants are in unix seconds.
+    """One transition of an incident. Instants are in unix seconds.
 
     Args:
-        slo: the objective's name, with its group if the objective has groups
-            (`chat{tenant="acme"}`), or `hang:` and a replica. `slo`, `severity` and `fired_unix_s`
-            identify the incident.
+        slo: the objective's name, with its group (`chat{tenant="acme"}`), or `hang:` and a replica.
+            `slo`, `severity` and `fired_unix_s` identify the incident.
         began_unix_s: when the budget began to burn too fast.
         fired_unix_s: time of the first alert.
-        as_of_unix_s: the instant at which the numbers of the message were computed.
+        as_of_unix_s: when the numbers were computed.
         ended_unix_s: time of the last alert; None while the incident is open.
-        burn: the burn rate over the long window of the pair that fired. The window has `window_s`
-            seconds and `events` events, of which `bad` were bad.
+        burn: over the long window of the pair that fired: `bad` of `events` in `window_s` seconds.
         counted_in: the plural noun for an event, such as "requests".
         budget_left: a share of the period's budget; negative if overspent.
-        budget_spent: the share of the period's budget that this incident spent.
-        exhausted_in_s: seconds that the remaining budget lasts at this burn rate.
-        hang: the hang that the message reports; None for a burn.
-        test: True if the message only tests the channel.
-        update: True if the same message was sent before, but without a likely cause.
+        budget_spent: the share that this incident spent.
+        exhausted_in_s: until the budget is spent at this burn rate.
+        hang: None for a burn.
+        test: whether the message only tests the channel.
+        update: whether the message was sent before without a likely cause.
     """
 
     transition: Transition
@@ -126,20 +122,19 @@ class IncidentMessage:
 
     @property
     def incident(self) -> str:
-        """The identifier of the incident. All messages about the incident have the same
-        identifier."""
+        """The identifier that all messages about the incident share."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"
 
 
 def dumps(message: IncidentMessage) -> str:
-    """Return the message as JSON."""
+    """The message as JSON."""
     return json.dumps(asdict(message), allow_nan=False)
 
 
 def loads(text: str) -> IncidentMessage:
-    """Return the message that `dumps` wrote."""
+    """The inverse of `dumps`."""
     plain: dict[str, Any] = json.loads(text)
     if "promise" in plain:  # earlier versions stored `statement` as `promise` in the outbox
         plain["statement"] = plain.pop("promise")

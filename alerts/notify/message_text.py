@@ -1,6 +1,6 @@
-"""The text of a message: a title of one line, then facts, the most important first. Pure.
+"""The text of a message: a title, then facts, the most important first. Pure.
 
-Receivers forward texts to chats, so no text contains a mention or link that a chat would interpret.
+Receivers forward texts to chats, so no text contains a mention or link that a chat interprets.
 """
 
 import re
@@ -19,7 +19,7 @@ GUARDS: Final = {
 
 
 LONGEST: Final = 2_000
-"""Maximum number of characters of a fact; Slack accepts 3,000 in a section."""
+"""Slack accepts 3,000 characters in a section."""
 _MENTION: Final = re.compile(r"@(?=(channel|here|everyone|all|group)\b)", re.IGNORECASE)
 _BRACKET: Final = re.compile(r"<(?=[!@#|]|[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _LINK: Final = re.compile(r"\](?=[(\[:])")
@@ -27,18 +27,17 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 
 
 def unlinked(text: str) -> str:
-    """Return the text without mentions, links and images that a chat would interpret.
+    """Replace one character in each mention, link and image that a chat would interpret.
 
-    Mentions are `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links are
-    `[text](address)` and bare addresses. In each mention or link, one character is replaced by a
-    similar character.
+    Mentions: `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links: `[text](address)`
+    and bare addresses.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
 
 
 def title(message: IncidentMessage) -> str:
-    """Return the title: one line, short enough for a phone's lock screen."""
+    """One line, short enough for a phone's lock screen."""
     return unlinked(_title(message))
 
 
@@ -70,7 +69,7 @@ def _title(message: IncidentMessage) -> str:
 
 
 def facts(message: IncidentMessage) -> list[tuple[str, str]]:
-    """Return the facts as pairs of heading and text, without the link."""
+    """Pairs of heading and text, without the link."""
     found: list[tuple[str, str | None]] = [
         ("What", _description(message)),
         ("How bad", _how_bad(message)),
@@ -95,7 +94,7 @@ def facts(message: IncidentMessage) -> list[tuple[str, str]]:
 
 
 def text(message: IncidentMessage) -> str:
-    """Return the facts, one per line, and the link."""
+    """The facts, one per line, and the link."""
     lines = [f"{heading}: {fact}" for heading, fact in facts(message)]
     if message.link:
         lines.append(f"Explorer: {message.link}")
@@ -103,12 +102,12 @@ def text(message: IncidentMessage) -> str:
 
 
 def moment(unix_s: int) -> str:
-    """Return an instant as UTC text with minute precision."""
+    """An instant as UTC text with minute precision."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def length(seconds: float) -> str:
-    """Return a duration with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """About two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s

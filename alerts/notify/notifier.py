@@ -1,11 +1,9 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
-new channel also receives the open incidents. If an incident ended before its first notification, no
-notification is added.
+The stored incidents are compared with the outbox, so a crash loses no notification, and a new
+channel receives the open incidents.
 
-A message is sent at once, even without the likely cause. When the cause is found, the `firing`
-message is sent again, as an update, to each channel that received it without the cause.
+A message is sent at once. When the likely cause is found, it is sent again as an update.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,21 +30,20 @@ from store.alerting.notifications import (
 )
 
 REFRESH_S: Final = 60
-"""Maximum age, in seconds, of a message's numbers when the message is sent or repeated."""
+"""Maximum age of the numbers of a message that is sent."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
 Outbox = dict[tuple[str, int, str, str], Notification]
-"""Rows of the outbox, by severity, time of the first alert, transition and channel."""
+"""By severity, time of the first alert, transition and channel."""
 
 
 class Notifier:
     """Compares the stored incidents with the outbox.
 
     Args:
-        explorer_url: returns the explorer's address for links; None for no link.
-        likely_cause: returns an incident's likely cause, or None if the cause is not known yet.
-            Must not block.
+        explorer_url: returns None for no link.
+        likely_cause: returns None if not known yet. Must not block.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class Notifier:
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
-        """Stop the notifications of removed channels and objectives. Call this once, at the start.
+        """Stop the notifications of removed channels and objectives. Call this once.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -84,10 +81,10 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Add new notifications to the outbox. Update the numbers in unsent notifications.
+        """Add new notifications, and update the numbers of unsent ones.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the next call catches up.
+            StoreUnavailable: the next call catches up.
         """
         self._hangs.enqueue(now_s)
         still_open = set()
@@ -109,10 +106,9 @@ class Notifier:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """Return a row's message. If the incident is open, the numbers are at most a minute old.
+        """A row's message, with numbers at most a minute old while the incident is open.
 
-        Callable from any thread. Does not store the new numbers, because only the channel's sender
-        may write the row.
+        Callable from any thread. Does not store them: only the channel's sender may write the row.
         """
         if row.transition != Transition.FIRING:
             return row.message
@@ -196,7 +192,7 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Return whether the row was delivered without a cause and is not due to be sent again."""
+    """Delivered without a cause, and not due to be sent again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:

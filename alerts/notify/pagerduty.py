@@ -19,7 +19,7 @@ ACTIONS: Final = {Transition.FIRING: "trigger", Transition.RESOLVED: "resolve"}
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """Return the request that triggers or resolves an incident."""
+    """The request that triggers or resolves an incident."""
     event: dict[str, Any] = {
         "routing_key": channel.key.reveal() if channel.key else "",
         "event_action": ACTIONS[message.transition],
@@ -43,6 +43,6 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
 
 
 def dedup_key(message: IncidentMessage) -> str:
-    """Return the incident's identifier, or its hash if it is too long."""
+    """A hash if the incident's identifier is too long."""
     key = f"tailspan/{message.incident}"
     return key if len(key) <= 255 else f"tailspan/{sha256(key.encode()).hexdigest()}"

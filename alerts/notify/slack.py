@@ -1,8 +1,7 @@
 """Messages for a Slack incoming webhook, in blocks.
 
-Texts that may contain input from a tenant are sent as `plain_text`, in which Slack interprets no
-formatting, mention or emoji. Phones show the message's field `text` in their notifications. Slack
-has no plain-text form of this field, so the characters & < > in it are escaped.
+Input from a tenant is sent as `plain_text`, in which Slack interprets nothing. The field `text`,
+which phones show, has no such form, so & < > are escaped.
 
 Source: Slack, "Block Kit" (a header has at most 150 characters, a section at most 3,000),
 "Formatting message text" (escaping), and "chat.postMessage" (`parse`, `link_names`,
@@ -21,7 +20,7 @@ FIELD = 2_000
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """Return the request that posts the title, the facts and the link."""
+    """The title, the facts and the link."""
     heading = title(message)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain_text(heading, HEADER)},

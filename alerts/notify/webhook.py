@@ -1,8 +1,7 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
 With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
-seconds, with which the receiver can reject a replayed signature. v1 is the HMAC-SHA256 in hex of t,
-a full stop and the body.
+seconds, against replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the body.
 """
 
 import hmac
@@ -14,12 +13,12 @@ from alerts.notify.message import IncidentMessage
 from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Version of the message format. Increase it when a key is removed or gets another meaning."""
+"""Increase it when a key is removed or gets another meaning."""
 SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """Return the request that posts the message and its text. A retry has the same id."""
+    """A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,
@@ -37,6 +36,6 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
 
 
 def signature(key: str, body: bytes, sent_s: int) -> str:
-    """Return the value of the signature header."""
+    """The value of the signature header."""
     signed = hmac.new(key.encode(), f"{sent_s}.".encode() + body, "sha256").hexdigest()
     return f"t={sent_s},v1={signed}"

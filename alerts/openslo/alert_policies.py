@@ -1,12 +1,10 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
-A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows. The burn
-rate must be above `threshold` over both windows. `lookbackWindow` is the long window and
-`alertAfter` the short window. Without `alertAfter`, the short window is a twelfth of the long
-window.
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair: `lookbackWindow` is
+the long window, `alertAfter` the short one, by default a twelfth.
 
 Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
-Alerts", recommends a short window of a twelfth of the long window.
+Alerts", for the twelfth.
 """
 
 import re
@@ -34,18 +32,14 @@ CONDITION: Final = ("description", "severity", "condition")
 TARGET: Final = ("description", "target")
 SHORT_PART: Final = 12
 SHORTEST_S: Final = 60
-"""The shortest allowed window: four evaluations of 15 s, and at least one scrape."""
+"""Four evaluations of 15 s, and at least one scrape."""
 
 _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """The contents of an AlertPolicy document.
-
-    Args:
-        where: the document's file and line.
-    """
+    """`where` is the document's file and line."""
 
     name: str
     where: str
@@ -54,10 +48,10 @@ class AlertPolicy:
 
 
 def read_condition(spec: MappingReader) -> WindowPair:
-    """Return the pair of windows of an AlertCondition.
+    """The pair of windows of an AlertCondition.
 
     Raises:
-        DocumentError: the document is not an AlertCondition, or its kind is not supported.
+        DocumentError: the document is invalid or its kind is not supported.
     """
     severity = spec.choice("severity", SEVERITIES)
     condition = spec.inner("condition", ("kind", "op", "threshold", "lookbackWindow", "alertAfter"))
@@ -87,10 +81,10 @@ def read_condition(spec: MappingReader) -> WindowPair:
 def read_policy(
     spec: MappingReader, name: str, conditions: Mapping[str, MappingReader]
 ) -> AlertPolicy:
-    """Return the policy of an AlertPolicy document.
+    """Read an AlertPolicy.
 
     Raises:
-        DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
+        DocumentError: the document is invalid, or refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
         raise spec.error("alertWhenBreaching", "false would disable every alert; allowed: true")
@@ -133,7 +127,7 @@ def policies_of(
     policies: Mapping[str, MappingReader],
     conditions: Mapping[str, MappingReader],
 ) -> tuple[AlertPolicy, ...]:
-    """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
+    """The AlertPolicies that an SLO contains or refers to.
 
     Raises:
         DocumentError: a policy is malformed or unknown.
@@ -182,10 +176,7 @@ def _policy_by_name(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: MappingReader, period_s: int, target: Fraction
 ) -> Policy:
-    """Return the policy of one objective.
-
-    The policy has the conditions of the objective's AlertPolicies. Without AlertPolicies, it is the
-    built-in policy for the objective's period.
+    """The conditions of the AlertPolicies, or else the built-in policy for the period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.
@@ -193,8 +184,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # If two conditions have the same windows, the condition with the lower threshold alerts first,
-    # so the other one is dropped.
+    # Of two conditions with the same windows, the lower threshold alerts first.
     lowest: dict[tuple[int, int, int], WindowPair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

@@ -1,5 +1,4 @@
-"""Read the indicator of an OpenSLO document: a condition for each request, or Prometheus
-queries."""
+"""Read the indicator of an OpenSLO document."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from alerts.strict_yaml import MappingReader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
-"""The value of `where` that selects every event. OpenSLO requires a non-empty spec."""
+"""Selects every event; OpenSLO requires a non-empty spec."""
 EVENTS: Final = ("requests", "probes")
 """The kinds of events that a tailspan source can count."""
 
@@ -28,12 +27,11 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MAX_LABELS: Final = 5
-"""Maximum number of labels that define groups. With more labels, groups have too few events for a
-budget."""
+"""With more, groups have too few events for a budget."""
 
 
 def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingReader:
-    """Return the spec of the inline or referenced indicator."""
+    """The spec of the inline or referenced indicator."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
     if "indicator" in spec:
@@ -49,10 +47,10 @@ def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingR
 
 
 def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
-    """Return the indicator of an SLI.
+    """The indicator of an SLI.
 
     Raises:
-        DocumentError: the SLI is malformed, or its kind is not supported.
+        DocumentError: the SLI is malformed or not supported.
     """
     if "thresholdMetric" in sli:
         raise sli.error(
@@ -96,7 +94,7 @@ def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups that are always counted separately: values of the only field of `by`."""
+    """Values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:

@@ -9,13 +9,12 @@ from alerts.fields import PROBE_DURATIONS
 from alerts.objectives import GoodEvents, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes (the
-default of openai-python), so no request misses a higher limit. The author of a higher limit
-probably meant milliseconds."""
+"""OpenAI's clients time out after ten minutes (the default of openai-python). A higher limit was
+probably meant in milliseconds."""
 
 
 def notes(objective: Objective) -> Iterator[str]:
-    """Yield a note for each latency limit that is inverted or too high."""
+    """Note each latency limit that is inverted or too high."""
     if not isinstance(objective.indicator, GoodEvents):
         return
     for limit in _limits(objective.indicator.good):

@@ -1,5 +1,4 @@
-"""Read the metadata of an OpenSLO document: its name, and the labels and annotations of its
-alerts."""
+"""Read the name, labels and annotations of an OpenSLO document."""
 
 import re
 from typing import Final
@@ -21,10 +20,10 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
 def name_of(metadata: MappingReader) -> str:
-    """Return the name. Check that the labels and annotations are strings.
+    """The name. Labels and annotations are only checked.
 
     Raises:
-        DocumentError: the name, a label or an annotation is invalid.
+        DocumentError: the metadata is invalid.
     """
     name = metadata.text("name")
     if not _NAME.fullmatch(name):
@@ -37,13 +36,13 @@ def name_of(metadata: MappingReader) -> str:
 
 
 def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
-    """Return the labels with their names in Prometheus.
+    """The labels with their names in Prometheus.
 
-    The items of a sequence are joined by commas. Characters that Prometheus does not allow in a
-    label name become _: `example.com/team` becomes `example_com_team`.
+    Items of a sequence are joined by commas. Characters that Prometheus does not allow become _:
+    `example.com/team` becomes `example_com_team`.
 
     Raises:
-        DocumentError: two labels have the same name in Prometheus, or a label is reserved.
+        DocumentError: two names are the same in Prometheus, or a label is reserved.
     """
     labels: dict[str, str] = {}
     for key, value in _texts(metadata, "labels"):
@@ -61,11 +60,10 @@ def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
 
 
 def annotations_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
-    """Return the annotations with names that Prometheus allows.
+    """The annotations with their names in Prometheus.
 
     Raises:
-        DocumentError: two annotations have the same name in Prometheus, or an annotation is
-            reserved.
+        DocumentError: two names are the same in Prometheus, or an annotation is reserved.
     """
     annotations: dict[str, str] = {}
     for key, value in _texts(metadata, "annotations"):

@@ -1,8 +1,7 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is checked, even if no other document refers to it. An unsupported key is an error if
-ignoring it would change the objective (a threshold outside the expression, composite weights). A
-note states that notification targets have no effect.
+Every document is checked, even if no other refers to it. An unsupported key is an error if ignoring
+it would change the objective.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -40,10 +39,9 @@ from alerts.strict_yaml import Items, MappingReader, Node, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The environment variable with the files and folders of the active objectives, separated as in
-PATH."""
+"""Files and folders of the active objectives, separated as in PATH."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
-"""The folder of the default objectives, which are active if the user configures none."""
+"""The folder of the default objectives."""
 
 KINDS: Final = (
     "SLO",
@@ -59,7 +57,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The result of reading: the objectives, and notes on ignored documents."""
+    """The objectives, and notes on ignored documents."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
@@ -67,14 +65,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The valid objectives, the notes, and the errors of the invalid documents."""
+    """The valid objectives, and the errors of the others."""
 
     spec: Spec
     errors: tuple[AlertsError, ...]
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the YAML files in `paths`. Subfolders are included.
+    """The YAML files in `paths` and their subfolders.
 
     Raises:
         FileNotFoundError: a path does not exist, or a folder contains no YAML file.
@@ -94,7 +92,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def load(paths: Iterable[Path]) -> Spec:
-    """Return the objectives of files and folders.
+    """The objectives of files and folders.
 
     Raises:
         AlertsError: the first error found.
@@ -107,7 +105,7 @@ def load(paths: Iterable[Path]) -> Spec:
 
 
 def inspect(paths: Iterable[Path]) -> Findings:
-    """Return the objectives of files and folders, with every error."""
+    """The objectives of files and folders, with every error."""
     texts: dict[str, str] = {}
     errors: list[AlertsError] = []
     for path in files_of(paths):
@@ -120,7 +118,7 @@ def inspect(paths: Iterable[Path]) -> Findings:
 
 
 def inspect_texts(texts: Mapping[str, str]) -> Findings:
-    """Return the objectives in texts. `texts` maps a file name to the file's content."""
+    """The objectives in texts by file name, with every error."""
     collected = _Collected()
     for file, text in texts.items():
         try:
@@ -136,8 +134,7 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """The documents of all files by kind and name. All documents are collected before the first is
-    checked, because a document may refer to a later document."""
+    """A document may refer to a later one, so all are collected first."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -146,7 +143,6 @@ class _Collected:
         self._specs: dict[str, dict[str, MappingReader]] = {kind: {} for kind in KINDS}
 
     def take(self, document: Node, file: str) -> None:
-        """Record a document, or each document of a sequence."""
         for each in document.items if isinstance(document, Items) else (document,):
             try:
                 self._take(each, file)
@@ -167,7 +163,6 @@ class _Collected:
         self._specs[kind][name] = whole.inner("spec", _SPECS[kind])
 
     def resolved(self) -> Findings:
-        """Return the objectives of all collected documents, and the errors."""
         sources = self._sources()
         self._check_others(sources)
         objectives: dict[str, Objective] = {}
@@ -186,7 +181,7 @@ class _Collected:
         for objective in objectives.values():
             self._notes += lint.notes(objective)
         spec = Spec(tuple(objectives.values()), tuple(self._notes))
-        # Referenced documents are read again for each reference, so equal errors are removed.
+        # Referenced documents are read again for each reference.
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
     def _sources(self) -> dict[str, str]:
@@ -289,8 +284,7 @@ def _slo(
             policy = over_slices(policy, slices, each)
         made.append(
             Objective(
-                # The name contains the target, not the position, which changes when an objective is
-                # inserted.
+                # With the target, not the position, which changes when an objective is inserted.
                 name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),
@@ -312,5 +306,5 @@ def _slo(
 
 
 def _suffix(target_written: str) -> str:
-    """Return the suffix that a target adds to a name: 99-9 for 99.9 %."""
+    """99-9 for 99.9 %."""
     return target_written.removesuffix(" %").replace(".", "-")

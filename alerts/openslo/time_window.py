@@ -1,4 +1,4 @@
-"""Read the period, the target and the time slices of an OpenSLO objective."""
+"""Read the period, the target and the time slices of an objective."""
 
 import re
 from collections.abc import Iterator
@@ -21,20 +21,15 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""The supported budgeting methods. `RatioTimeslices` is not supported. With this method, a slice
-with one request has the same weight as a slice with a thousand requests. The method also has no
-count of bad events, which the low-traffic guard needs."""
+"""With `RatioTimeslices`, a slice with one request would weigh as much as one with a thousand, and
+the low-traffic guard would have no count of bad events."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
 
 
 def read_period(spec: MappingReader) -> tuple[int, Calendar | None]:
-    """Return the period of an SLO.
-
-    Returns:
-        The length in seconds (nominal for a calendar period), and the calendar, which is None for a
-        rolling period.
+    """Seconds (nominal for a calendar period), and the calendar, if any.
 
     Raises:
         DocumentError: the period is malformed or not supported.
@@ -96,7 +91,7 @@ _START: Final = (
 
 
 def read_slices(objective: MappingReader, sliced: bool) -> Slices | None:
-    """Return the time slices of an objective; None if each request or probe is an event.
+    """None if each request or probe is an event.
 
     Raises:
         DocumentError: the slices are malformed, missing, or given without `Timeslices`.
@@ -119,8 +114,7 @@ def read_slices(objective: MappingReader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: MappingReader) -> Policy:
-    """Return a policy for an objective with time slices. A minimum of N bad events becomes a
-    minimum of N minutes in bad slices.
+    """A minimum of N bad events becomes N minutes in bad slices.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.
@@ -146,12 +140,11 @@ def _windows(policy: Policy) -> Iterator[int]:
 def read_share(
     reader: MappingReader, key: str, percent_key: str | None = None, *, all_allowed: bool = False
 ) -> tuple[Fraction, str]:
-    """Return a share as an exact fraction, and as display text.
+    """A share as an exact fraction, and as display text.
 
     Args:
-        key: the key of the share as a number below 1.
-        percent_key: the key of the share in percent; None if percent is not allowed.
-        all_allowed: True if the share may be 1.
+        percent_key: the key of the share in percent; None if not allowed.
+        all_allowed: whether the share may be 1.
 
     Raises:
         DocumentError: the share is missing, given twice, or outside the allowed range.

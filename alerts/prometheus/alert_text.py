@@ -1,7 +1,6 @@
 """The texts of an objective's alerts, with templates that Prometheus expands.
 
-As in the kubernetes-mixin, an alert has a summary of one line and a description with one fact per
-line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
+Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
 from alerts import vocabulary
@@ -12,12 +11,12 @@ from telemetry import durations
 
 
 def of_objective(objective: Objective, name: str) -> str:
-    """Return the PromQL selector of one objective's recorded series."""
+    """The PromQL selector of one objective's recorded series."""
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
 
 
 def queried(objective: Objective, name: str) -> str:
-    """Return the template that queries a recorded series of the alert's group."""
+    """Queries a recorded series of the alert's group."""
     if not objective.by:
         return f"query `{of_objective(objective, name)}`"
     own = "".join(f",{label}=%q" for label in objective.by)
@@ -27,7 +26,7 @@ def queried(objective: Objective, name: str) -> str:
 
 
 def subject(objective: Objective) -> str:
-    """Return the template that expands to the objective's name with the alert's group."""
+    """The template of the objective's name with the alert's group."""
     if not objective.by:
         return objective.name
     labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
@@ -35,7 +34,7 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: WindowPair) -> str:
-    """Return the name of the series that exists while a window pair alerts."""
+    """The series that exists while a window pair alerts."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -43,13 +42,12 @@ def alerting_burn(objective: Objective, pair: WindowPair) -> str:
 
 
 def what(objective: Objective) -> str:
-    """Return the objective's display name and its statement."""
+    """The objective's display name and its statement."""
     return f"What: {literal(objective.display_name)}. {literal(objective.statement)}"
 
 
 def fired_by(objective: Objective, pair: WindowPair) -> str:
-    """Return the template that expands to a pair's burn rates and counts. The template expands to
-    nothing if the pair does not alert."""
+    """A pair's burn rates and counts, empty if it does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -74,7 +72,7 @@ def fired_by(objective: Objective, pair: WindowPair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """Return the template that expands to the remaining budget and how long it lasts."""
+    """The remaining budget, and how long it lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text
@@ -87,7 +85,7 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """Return the sentence on what to do first."""
+    """The sentence on what to do first."""
     if isinstance(objective.indicator, GoodProbes):
         return (
             "First: open dashboard_url, or run `tailspan outside`. Both show which regions and"

@@ -1,14 +1,11 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The counts of a period are computed from the recorded counts of the shortest window. These counts
-are sampled five times per window, and the sum of the samples is divided by five. With a window of 5
-min, there is one sample a minute. So a query over 30 days reads 43,200 samples, and the first
-result appears within a minute.
+The counts of a period are sums over those of the shortest window, sampled five times per window.
+With a window of 5 min, a query over 30 days reads 43,200 samples.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
-calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
-the sum includes the samples that have the current period's label. Events in the last window before
-a boundary may partly count in the next period.
+calendar periods for `YEARS` years. Events in the last window before a boundary may partly count in
+the next period.
 """
 
 from collections.abc import Iterator
@@ -24,30 +21,23 @@ from alerts.prometheus.rulefile import RecordingRule, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules. The interval must be below 5 min, because Prometheus
-ignores samples that are older than 5 min."""
+"""Below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
-"""Number of samples per window. Each event is in this many samples, so sums are divided by this
-number."""
+"""Each event is in this many samples."""
 
 YEARS: Final = 3
-"""The rules contain calendar boundaries for this many years after the current year."""
+"""With calendar boundaries after the current year."""
 ENDS_SOON_S: Final = 90 * DAY_S
-"""Seconds before the last boundary at which an alert asks the user to generate the rules again."""
+"""When an alert asks the user to generate the rules again."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""A PromQL matching clause that joins the single series of an objective with the series of its
-groups."""
+"""Joins an objective's single series with those of its groups."""
 
 
 def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[RecordingRule]:
-    """Return the recording rules of an objective's budget.
-
-    Args:
-        window_s: length of the shortest window, at least a minute.
-    """
+    """`window_s`: the shortest window, at least a minute."""
     calendar = objective.calendar
     window = durations.render(window_s)
     period = calendar.duration if calendar else durations.render(objective.period_s)
@@ -95,8 +85,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # In the time without data, all requests count as good, at the request rate of the time with
-        # data.
+        # Time without data counts as good, at the request rate of the time with data.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",
@@ -122,13 +111,12 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
 
 
 def horizon_s(now_s: int) -> int:
-    """Return the instant, in unix seconds, up to which the rules contain calendar boundaries."""
+    """Up to this instant, the rules contain calendar boundaries."""
     return _year_s(now_s, 1 + YEARS)
 
 
 def longest_s(calendar: Calendar, now_s: int) -> int:
-    """Return the length in seconds of the longest calendar period in the rules, rounded up to whole
-    days."""
+    """The longest calendar period in the rules, in whole days."""
     bounds = calendar.boundaries(_year_s(now_s), horizon_s(now_s))
     longest = max(after - before for before, after in pairwise(bounds))
     return -(-longest // DAY_S) * DAY_S
@@ -140,8 +128,7 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Yield the names and PromQL expressions of two series: the start and the end of the current
-    period."""
+    """Names and expressions of the start and the end of the current period."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

@@ -1,8 +1,6 @@
-"""The Prometheus rules of an objective: recorded series and alerts.
+"""The Prometheus rules of an objective, with the decisions of `alerts.burnrate`.
 
-Good and bad events are recorded separately for each window. Conditions compare products instead of
-quotients, so a window without events does not give NaN. The rules make the same decisions as
-`alerts.burnrate`.
+Conditions compare products instead of quotients, so a window without events does not give NaN.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,22 +31,19 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """The evaluation interval of each severity."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The evaluation interval in seconds. The first sample of a window may be late by this time."""
+"""The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. The
-delay leaves time for a deployment that corrects the fault, and is a quarter of the hour that the
-blindness check covers."""
+"""Time for a deployment that corrects the fault."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""Minimum time, in seconds, that counters must be absent before an alert fires. While a target
-restarts, Prometheus misses one or two scrapes. The default interval between scrapes is a minute."""
+"""A restarting target misses one or two scrapes, a minute apart by default."""
 
 
 def burn_groups(
     objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
 ) -> list[RuleGroup]:
-    """Return the rules of one objective, with one rule group per severity."""
+    """One rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
@@ -147,7 +142,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[WindowPair]) -> list[AlertingRule]:
-        """Return the `info` alerts that fire while a guard suppresses an alert."""
+        """They fire while a guard suppresses an alert."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -167,7 +162,7 @@ class _Rules:
                 )
             ]
         ]
-        # These alerts do not fire while any pair of the same severity fires.
+        # Silent while any pair of the same severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -266,8 +261,7 @@ class _Rules:
         return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
-        """Return an expression with one result for each pair of windows whose conditions are all
-        met: the burn rate over the pair's long window."""
+        """The burn rate over the long window of each pair whose conditions are all met."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -288,8 +282,7 @@ class _Rules:
 
     def _enough(self, pair: WindowPair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
-        # Counts are whole numbers, but increase() may return 4.9999, so subtract half an event from
-        # the minimum.
+        # increase() may return 4.9999 for 5.
         least = number(self._policy.minimum_bad_events - Fraction(1, 2))
         return f"{bad} {'<=' if negated else '>'} {least}"
 
@@ -298,11 +291,8 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: EventQueries) -> int:
-    """Return how many seconds counters may be missing before an alert fires.
-
-    Missing counters may hide a total failure. So the result is the time after which a total failure
-    would alert (2 minutes for a target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`.
-    """
+    """Missing counters may hide a total failure, so they page when one would (after 2 minutes for a
+    target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`."""
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
     detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]

@@ -25,15 +25,14 @@ def tailspan_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """Return the rules file for a Prometheus that scrapes Tailspan.
+    """The rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, the file contains only the objectives' rules. In this
-    case, Prometheus possibly does not scrape Tailspan, and the other rules would send a page
-    because Tailspan is absent.
+    If all objectives use Prometheus queries, only their rules are included, because other rules
+    would page if Prometheus does not scrape Tailspan.
 
     Args:
-        selector: matchers for each of Tailspan's series, from `read_selector`.
-        now_s: the current time in unix seconds; None for the system clock.
+        selector: from `read_selector`.
+        now_s: unix seconds; None for the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, GoodEvents) for each in objectives):
@@ -54,8 +53,7 @@ def vllm_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """Return the rules file for a Prometheus that scrapes vLLM. The arguments are those of
-    `tailspan_rules`.
+    """For a Prometheus that scrapes vLLM. See `tailspan_rules`.
 
     Raises:
         RuleError: vLLM's histograms cannot count an objective.
@@ -78,7 +76,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # Users' queries have their own matchers, so the selector is not added to them.
+        # Users' queries have their own matchers.
         ours = isinstance(each.indicator, GoodEvents)
         made += matched_groups(groups, selector) if ours else groups
     return made

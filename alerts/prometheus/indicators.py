@@ -1,7 +1,6 @@
 """Indicators in PromQL: expressions that count all events and the bad events.
 
-There are four sources: Tailspan's own counters (exact), Prometheus queries that count, Prometheus
-queries that return a ratio, and vLLM's histograms, which count the requests below a bucket's bound.
+vLLM's histograms count the requests below a bucket's bound; Tailspan's counters are exact.
 """
 
 import re
@@ -32,24 +31,23 @@ class EventQueries(Protocol):
 
     @property
     def about(self) -> str:
-        """The sentence in the alert's description that states how events are counted."""
+        """How events are counted, as a sentence for the alert."""
 
     @property
     def when_absent(self) -> str:
-        """The sentence that states what to check first if the counters are missing."""
+        """What to check first if the counters are missing."""
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """Maps each reason why an objective can be blind to the PromQL condition that detects this
-        reason."""
+        """A PromQL condition for each reason."""
 
     @property
     def in_explorer(self) -> bool:
-        """True if the explorer displays these events."""
+        """Whether the explorer displays these events."""
 
     @property
     def staleness_s(self) -> int:
-        """Seconds for which `present` still has a result after the counters disappeared."""
+        """How long `present` has a result after the counters disappeared."""
 
     @property
     def present(self) -> str:
@@ -57,14 +55,13 @@ class EventQueries(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression that returns the groups that are counted separately. None if Prometheus
-        does not choose these groups."""
+        """The groups with a place; None if Prometheus does not choose them."""
 
     def events(self, window: str) -> str:
-        """Return the expression that counts all events."""
+        """The expression that counts all events."""
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events."""
+        """The expression that counts the bad events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +105,15 @@ class OwnCounters:
 
     @property
     def present(self) -> str:
-        """An expression that has a result while the counter exists: the counter itself."""
+        """The counter itself."""
         return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
 
     def events(self, window: str) -> str:
-        """Return the expression that counts all events."""
+        """The expression that counts all events."""
         return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events: all events minus the good events."""
+        """All events minus the good events."""
         good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
         return f"{self.events(window)} - {summed(self.by)}({good})"
 
@@ -161,7 +158,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The series of the bucket, which is missing if vLLM uses other bounds."""
+        """Missing if vLLM uses other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -169,26 +166,26 @@ class Buckets:
         return self._of("bucket", f"le=~{quoted(self.le)}")
 
     def events(self, window: str) -> str:
-        """Return the expression that counts all observations."""
+        """The expression that counts all observations."""
         return f"sum(increase({self._of('count')}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the observations above the bound."""
+        """The expression that counts the observations above the bound."""
         return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
 
 
 def of_tailspan(objective: Objective) -> EventQueries:
-    """Return the indicator for a Prometheus that scrapes Tailspan."""
+    """The indicator for a Prometheus that scrapes Tailspan."""
     if isinstance(objective.indicator, GoodProbes):
         return ProbeCounters(objective.name, objective.by)
     return _query_counts(objective) or OwnCounters(objective.name, objective.by)
 
 
 def of_vllm(objective: Objective) -> EventQueries:
-    """Return the indicator for a Prometheus that scrapes vLLM itself.
+    """For a Prometheus that scrapes vLLM itself.
 
     Raises:
-        RuleError: vLLM's histograms do not contain the counts that this objective needs.
+        RuleError: vLLM's histograms cannot count this objective.
     """
     queried = _query_counts(objective)
     if queried is not None:
@@ -241,7 +238,7 @@ def _single(goodput: Goodput, where: str) -> FieldComparison:
 
 
 def _le(histogram: VllmHistogram, comparison: FieldComparison, where: str) -> str:
-    """Return a regular expression for the label `le` of the bound, which may be `1` or `1.0`."""
+    """A regular expression for the label `le`, which may be `1` or `1.0`."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)

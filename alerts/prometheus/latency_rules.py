@@ -1,13 +1,8 @@
 """Rules on recent P99 latencies, for users without an objective.
 
-These rules create tickets and not pages, because a P99, unlike a burn rate, does not measure how
-many users are affected or for how long. The quantiles come from `/metrics`, with an error of at
-most 1 %.
-
-Each quantile is computed over the requests of all replicas of a model. If there are too few
-requests for a P99, `/metrics` has a lower quantile instead, such as a P95. If this lower quantile
-is above the limit, the P99 is above the limit too. So the rule uses the highest available quantile
-of a model.
+They create tickets, because a P99 does not measure how many users are affected or for how long.
+With too few requests for a P99, `/metrics` has a lower quantile; if this is above the limit, the
+P99 is too.
 """
 
 from typing import Final, NamedTuple
@@ -67,12 +62,11 @@ LIMITS: Final = (
         " Add capacity, or limit admission.",
     ),
 )
-"""The limits of the rules. If a limit does not suit a service, define an objective and silence the
-alert."""
+"""If a limit does not suit a service, define an objective and silence the alert."""
 
 
 def latency_group(explorer_url: str) -> RuleGroup:
-    """Return the rule group with one alert per limit."""
+    """The rule group with one alert per limit."""
     return RuleGroup("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
 
 

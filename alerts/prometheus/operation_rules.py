@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0. `alerts/operating/` defines objectives on these series. While
-Tailspan does not run, the series about the evaluation is 0.
+The recorded series are 1 or 0, for the objectives in `alerts/operating/`. While Tailspan does not
+run, the evaluation's is 0.
 """
 
 from typing import Final
@@ -11,17 +11,14 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. If the evaluating
-collector fails, another one takes over the lease within 18 s, so its evaluations are still on
-time."""
+"""Four evaluation intervals. After a collector fails, another takes over within 18 s."""
 DELAY_S: Final = 60
-"""A notification is on time up to this delay. The first retry is due after 5 s
-(`alerts/notify/retry.py`), so if a notification is late, several attempts to deliver it have
-failed."""
+"""The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed by
+then."""
 
 
 def operation_group(explorer_url: str) -> RuleGroup:
-    """Return the rules on Tailspan's own operation."""
+    """The rules on Tailspan's own operation."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def ticket(name: str, expr: str, for_: str, summary: str, do: str) -> AlertingRule:

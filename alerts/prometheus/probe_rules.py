@@ -1,8 +1,7 @@
-"""Rules on probes: an endpoint cannot be reached, is slow from only one region, or has a
-certificate that expires soon; or a prober stops reporting.
+"""Rules on probes: an endpoint fails, is slow from one region, or its certificate expires soon; or
+a prober is silent.
 
-The rules have no alerts if no prober has ever reported. Regions are compared if the configuration
-files of their probers use the same name for an endpoint.
+Regions are compared if their probers' configuration files use the same name for an endpoint.
 """
 
 from typing import Final
@@ -10,21 +9,17 @@ from typing import Final
 from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 WAIT: Final = "probe:tailspan_wait:seconds"
-"""The time that a client waits for the whole answer, including the set-up of its connection."""
+"""For the whole answer, including the set-up of the connection."""
 SLOWER: Final = "2"
-"""A wait is slow if it is longer than this multiple of the wait in the 6 h before. The rule on
-prefix-cache hits (`symptom_rules`) has the same factor."""
+"""Times the wait in the 6 h before."""
 NOTICED_S: Final = "0.1"
-"""Users do not notice a delay below this many seconds (Nielsen, Usability Engineering, 1993, ch.
-5)."""
+"""Users do not notice a shorter delay (Nielsen, Usability Engineering, 1993, ch. 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""An alert fires if a certificate expires within this many seconds. An ACME client renews a
-certificate when a third of its validity is left: 15 of 45 days (Let's Encrypt, "Integration
-Guide"). With 7 days left, the renewal has failed for a week."""
+"""ACME clients renew when a third of the validity is left: 15 of 45 days (Let's Encrypt,
+"Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
-"""How long the alert on a silent prober lasts. After that, the prober was probably removed on
-purpose."""
+"""After that, a silent prober was probably removed on purpose."""
 _RESULTS: Final = "tailspan_probe_results_total"
 _UNSENT: Final = '{outcome=~"missed|over_budget"}'
 _SENT: Final = '{outcome!~"abort|missed|over_budget"}'
@@ -34,17 +29,16 @@ SILENT: Final = (
     f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
-"""The expression has a result for a prober that stopped reporting. The exporter omits an endpoint's
-results after three missing probes, but at the earliest after 5 min. `_SENT` excludes endpoints with
-a single result, whose interval is unknown. `_UNSENT` excludes probers that still report, but send
-no probes because their budget is spent."""
+"""A prober stopped reporting. The exporter omits an endpoint's results after three missing probes,
+at the earliest after 5 min. `_SENT` excludes endpoints with a single result, whose interval is
+unknown, and `_UNSENT` probers whose budget is spent."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")
 
 
 def probe_group(explorer_url: str) -> RuleGroup:
-    """Return the rules on probes."""
+    """The rules on probes."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(

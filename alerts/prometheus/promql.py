@@ -1,8 +1,7 @@
 """Check a user's PromQL query, and convert it to a count of events over a window.
 
-A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
-`[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
-the range `[{{.window}}]`. promql-parser checks grammar and types.
+A query is a counter or gauge (`name{…}`), their sum, or an expression with the range
+`[{{.window}}]`. promql-parser checks grammar and types.
 """
 
 import re
@@ -19,8 +18,8 @@ from alerts.prometheus.rulefile import quoted
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 150
-"""Maximum number of brackets and operators in a query. The recursive parser takes 0.3 s for 150
-nested brackets and crashes at a few thousand. Sloth's largest example has 14."""
+"""The recursive parser takes 0.3 s for 150 nested brackets and crashes at a few thousand. Sloth's
+largest example has 14."""
 
 RATES: Final = ("rate",)
 COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
@@ -42,8 +41,7 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""The range that replaces `{{.window}}` while a query is parsed. It is a prime number of seconds,
-which a user's query is unlikely to contain by chance."""
+"""Replaces `{{.window}}` while parsing: a prime that a query is unlikely to contain."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
@@ -52,7 +50,7 @@ AROUND: Final = (
     *ELEMENTWISE,
     *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
-"""Functions that are allowed around counts, because their result can be a count."""
+"""Their result can be a count."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
@@ -65,17 +63,11 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        gauges: True if the series are gauges, so that the query adds up their samples; False if the
-            series are counters.
-        by: labels that the query must preserve. The labels are added to a sum or a count of a plain
-            selector.
-
-    Returns:
-        The query with `{{.window}}` in each of its ranges, and whether the query returns a rate.
+        gauges: whether to add up the samples of gauges.
+        by: labels to preserve, and to add to a sum or a count of a plain selector.
 
     Raises:
-        ExpressionError: Prometheus would reject the query, or the query does not count events over
-            a window.
+        ExpressionError: Prometheus would reject it, or it does not count events over a window.
     """
     text = _normalised(text)
     _bound(text)
@@ -113,12 +105,10 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 def read_ratio(text: str) -> EventQuery:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
-    A query that can return several series is rejected: the mean of their ratios would be wrong
-    unless all series had the same traffic.
+    The mean of several series' ratios would be wrong unless all had the same traffic.
 
     Raises:
-        ExpressionError: Prometheus would reject the query, or the query does not return a ratio
-            over the window as a single series.
+        ExpressionError: Prometheus would reject it, or it does not return such a ratio.
     """
     text = _normalised(text)
     _bound(text)
@@ -155,14 +145,13 @@ def check(text: str) -> None:
     """Check the syntax and types of any PromQL expression.
 
     Raises:
-        ExpressionError: Prometheus would reject the expression.
+        ExpressionError: Prometheus would reject it.
     """
     _parsed(text)
 
 
 def _normalised(text: str) -> str:
-    """Normalise the spelling of `{{.window}}` in a query. Convert raw strings to double quotes,
-    because the parser and Prometheus treat raw strings differently."""
+    """Convert raw strings too, which the parser and Prometheus treat differently."""
 
     def in_quotes(found: re.Match[str]) -> str:
         return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
@@ -201,8 +190,7 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Return the aggregation (sum or count) and the selector of a query without grouping; None for
-    other queries. A selector without an aggregation counts as a sum."""
+    """Aggregation (sum or count) and selector, or None. A bare selector counts as a sum."""
     tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)
@@ -218,7 +206,7 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """Return the first aggregation that removes one of these labels, or None."""
+    """The first aggregation that removes one of these labels."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
@@ -246,7 +234,7 @@ def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str |
 
 
 def _single(tree: promql.Expr) -> bool:
-    """Return whether an expression always returns exactly one series, without labels."""
+    """Whether an expression always returns exactly one series, without labels."""
     match _without_parentheses(tree):
         case promql.NumberLiteral():
             return True
@@ -264,7 +252,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """Return the first selector that has no range, or None."""
+    """The first selector that has no range, or None."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())
@@ -280,11 +268,10 @@ def _instant(tree: promql.Expr) -> str | None:
 
 
 def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Call]:
-    """Yield the function calls with a range argument, except calls inside the subquery of another
-    call.
+    """Yield the calls with a range argument that are not inside another call's subquery.
 
     Args:
-        counts: True to reject functions that do not return counts.
+        counts: whether to reject functions that do not return counts.
 
     Raises:
         ExpressionError: a range is not the argument of a function.
@@ -329,8 +316,7 @@ _RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)
 
 
 def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
-    """Return the function's name, after checking that it is allowed and that its range is the
-    window."""
+    """Check that the function is allowed, and that its range is the window."""
     name = str(call.func.name)
     if name not in (*RATES, *functions):
         raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")

@@ -1,10 +1,8 @@
-"""Indicators from a user's Prometheus queries: two queries that count events, or a query that
-returns a ratio.
+"""Indicators from a user's Prometheus queries.
 
-If the objective has `by`, the `PLACES` groups with the most events in the last 6 h are counted
-separately. In this ranking, the events of a group that is already counted separately count twice,
-so that a group of similar size does not replace it. All other events are counted in the group
-`other`.
+With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately, and all
+others as `other`. Events of a group with a place count twice, so that a group of similar size does
+not replace it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """Return the PromQL aggregation that sums events per group, or in total if `by` is empty."""
+    """Per group, or in total if `by` is empty."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
@@ -35,7 +33,7 @@ class Queries:
 
     @property
     def when_absent(self) -> str:
-        """The sentence that states what to check first if the user's metrics are missing."""
+        """What to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the metrics have not been renamed. The total is counted by: "
@@ -44,28 +42,26 @@ class Queries:
 
     @property
     def present(self) -> str:
-        """An expression for the number of all events in 5 min."""
+        """The number of all events in 5 min."""
         return self.events("5m")
 
     @property
     def places(self) -> str | None:
-        """An expression that returns the groups to count separately: those with the most events.
-        None if `by` is empty."""
+        """Those with the most events. None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # Exclude a group with the name `other`: its events are counted in the group `other`.
+        # A group with the name `other` has no place.
         none = self._as_other_group("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
 
     def events(self, window: str) -> str:
-        """Return the expression that counts all events."""
+        """The expression that counts all events."""
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events. If the query for the bad or the good
-        events returns no series, the number of these events is 0."""
+        """A query without series counts 0 events."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -73,8 +69,7 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: EventQuery, window: str) -> str:
-        """Return the number of events of each group that is counted separately, and of the group
-        `other`."""
+        """Per group with a place, and for the group `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
@@ -96,15 +91,14 @@ class Queries:
 
 
 def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
-    """Return the expression that counts a query's events: one result per group, or a single result
-    without labels. The query stands on separate lines, because it may end with a comment."""
+    """The query stands on separate lines, because it may end with a comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A query that returns a ratio. Each second of a window is one event."""
+    """A ratio: each second of a window is one event."""
 
     ratio: RawRatio
     about: str = (
@@ -119,7 +113,7 @@ class Seconds:
 
     @property
     def when_absent(self) -> str:
-        """The sentence that states what to check first if the user's metrics are missing."""
+        """What to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the query returns a value: " + literal(self.ratio.query.over("5m"))
@@ -127,22 +121,18 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """An expression that has a result while the ratio over 5 min exists. Without events the
-        ratio is NaN, which is a result too."""
+        """Also if the ratio over 5 min is NaN (no events)."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """Return the expression for all events: the window's length in seconds if the ratio is a
-        number, and no value if the ratio is NaN."""
+        """The window's seconds; no value if the ratio is NaN."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
-        """Return the expression for the bad events: the failure ratio times the window's length in
-        seconds."""
+        """The failure ratio times the window's length in seconds."""
         share = f"({self._clamped_ratio(window)})"
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _clamped_ratio(self, window: str) -> str:
-        """Return the ratio, limited to values from 0 to 1. The comparison in the expression removes
-        NaN."""
+        """From 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

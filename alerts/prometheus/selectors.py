@@ -1,9 +1,7 @@
 """Label matchers that `tailspan slo rules --selector` adds to every raw series of Tailspan and
 vLLM.
 
-If a Prometheus scrapes the collectors of production and staging, rules without a matcher would add
-up the series of both. Recorded series (`slo:…`) and users' own queries are not changed, because
-they already have matchers.
+Recorded series (`slo:…`) and users' own queries already have matchers.
 """
 
 import re
@@ -19,24 +17,22 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, q
 
 ALLOWED: Final = 'matchers as within {…} of a selector: env="prod",region=~"eu-.*"'
 MAX_CHARACTERS: Final = 1_000
-"""Maximum number of characters. A rules file repeats the matchers in every expression, about 40
-times per objective."""
+"""A rules file repeats the matchers about 40 times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""Labels that a selector cannot contain, because the rules already match them. With two different
-matchers for a label, an expression would select no series, and no alert would fire."""
+"""With a second matcher for one of these labels, an expression would select nothing, and no alert
+would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""Matches a string, or a raw series of Tailspan or vLLM. Recorded series have a prefix and do not
-match."""
+"""A string, or a raw series. Recorded series have a prefix."""
 
 
 def read_selector(text: str) -> str:
-    """Return the label matchers of a text in a normalised form.
+    """In a normalised form.
 
     Raises:
         ExpressionError: the text contains something other than matchers.
@@ -67,7 +63,7 @@ def read_selector(text: str) -> str:
 
 
 def matched(expression: str, selector: str) -> str:
-    """Return a generated expression with the matchers added to each raw series."""
+    """Add the matchers to each raw series."""
 
     def more(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -82,7 +78,7 @@ def matched(expression: str, selector: str) -> str:
 
 
 def matched_groups(groups: Sequence[RuleGroup], selector: str) -> list[RuleGroup]:
-    """Return the generated rule groups with the matchers added to every rule."""
+    """Add the matchers to every rule."""
 
     def rule(each: RecordingRule | AlertingRule) -> RecordingRule | AlertingRule:
         return replace(each, expr=matched(each.expr, selector))

@@ -1,9 +1,8 @@
 """Time slices in PromQL: each slice is one event.
 
-Prometheus evaluates a subquery at multiples of its step from unix time 0. The slices of
-`alerts.slices` end at the same times. For example, `[1h:5m]` contains the twelve slices of 5
-minutes that ended in the last hour. At the end of a slice, its events are counted as the increase
-of counters. An increase needs two samples, so Prometheus must scrape at least twice per slice.
+A subquery is evaluated at multiples of its step from unix time 0, where the slices of
+`alerts.slices` end: `[1h:5m]` contains the twelve slices of the last hour. The increase of counters
+needs at least two scrapes per slice.
 """
 
 from collections.abc import Mapping
@@ -16,20 +15,19 @@ from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
 ROUNDING: Final = Fraction(1, 1_000_000)
-"""Tolerance for rounding errors: increase() of equal counters may differ in the last digits."""
+"""increase() of equal counters may differ in the last digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """An indicator that counts each time slice as one event. `counted` is the indicator that counts
-    the events inside a slice."""
+    """`counted` counts the events inside a slice."""
 
     counted: EventQueries
     slices: Slices
 
     @property
     def about(self) -> str:
-        """A sentence on how the events are counted, and when a slice is bad."""
+        """How events are counted, and when a slice is bad."""
         return (
             f"{self.counted.about} Each {self.slices.length} slice is one event. A slice is bad if"
             f" less than {self.slices.target_written} of its events are good."
@@ -37,40 +35,40 @@ class Sliced:
 
     @property
     def when_absent(self) -> str:
-        """The same as `counted.when_absent`."""
+        """See `counted`."""
         return self.counted.when_absent
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """The same as `counted.blind`."""
+        """See `counted`."""
         return self.counted.blind
 
     @property
     def in_explorer(self) -> bool:
-        """The same as `counted.in_explorer`."""
+        """See `counted`."""
         return self.counted.in_explorer
 
     @property
     def staleness_s(self) -> int:
-        """The same as `counted.staleness_s`."""
+        """See `counted`."""
         return self.counted.staleness_s
 
     @property
     def places(self) -> str | None:
-        """The same as `counted.places`."""
+        """See `counted`."""
         return self.counted.places
 
     @property
     def present(self) -> str:
-        """The same as `counted.present`."""
+        """See `counted`."""
         return self.counted.present
 
     def events(self, window: str) -> str:
-        """Return the expression that counts the slices with events."""
+        """The expression that counts the slices with events."""
         return f"count_over_time(((\n{self._all}\n) > 0)[{window}:{self.slices.length}])"
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the slices with too few good events."""
+        """The expression that counts the slices with too few good events."""
         length = self.slices.length
         allowed = f"{number(max(1 - self.slices.target, ROUNDING))} * (\n{self._all}\n)"
         bad = f"(\n{self.counted.bad(length)}\n) > {allowed}"

@@ -1,9 +1,7 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-Most of these rules create tickets, not pages. For example, a full KV cache needs no page as long as
-requests meet their objectives. Rules on rare events require a minimum count, as burn rules do. Two
-rules send pages, because an objective may not detect these faults: Tailspan is not scraped, and an
-engine hangs.
+Most create tickets, because a burn pages. Two page, because an objective may not detect these
+faults: Tailspan is not scraped, and an engine hangs.
 """
 
 from typing import Final
@@ -16,9 +14,7 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""An expression for the requests in flight of a replica whose engines take no step (limit:
-`HUNG_S`). The expression uses `max`, because a front end reports the same number for each of its
-engines."""
+"""`max`, because a front end reports the same number for each of its engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -26,7 +22,7 @@ ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
 
 
 def symptom_groups(explorer_url: str) -> list[RuleGroup]:
-    """Return the rules on Tailspan's own series."""
+    """The rules on Tailspan's own series."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(
@@ -83,8 +79,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # Without the minimum of 1, an idle engine would alert if one of its samples
-                    # contains a request that is about to run.
+                    # An idle engine's sample may contain a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -119,8 +114,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 *recorded,
                 alert(
                     "TailspanCacheHitCollapse",
-                    # The condition is: hits now / queries now < half of (hits before / queries
-                    # before).
+                    # hits now / queries now < half of (hits before / queries before)
                     f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
                     f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
                     f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
@@ -178,8 +172,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 ),
                 alert(
                     "TailspanEngineSilent",
-                    # The alert ends after an hour: after a scale-down the engine does not come
-                    # back.
+                    # After a scale-down, the engine does not come back.
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
@@ -209,9 +202,8 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A failed task is restarted at least once a minute. So when this alert fires,
-                    # either at least five attempts have failed, or the time since the last success
-                    # has exceeded the task's limit for 5 min.
+                    # At least five restarts have failed, or the last success has exceeded the
+                    # task's limit for 5 min.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

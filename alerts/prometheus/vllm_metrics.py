@@ -1,8 +1,8 @@
 """The names and default bounds of vLLM's own histograms.
 
-Names and bounds are the same in every version from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from
-0.30 `buckets.py`). From 0.32 on, `--custom-histogram-buckets` may replace the bounds. If a server
-uses other bounds, a generated rule matches no bucket, and only the alert on absent counters fires.
+Equal from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30 `buckets.py`). From 0.32 on,
+`--custom-histogram-buckets` may replace the bounds; a rule then matches no bucket, and only the
+alert on absent counters fires.
 """
 
 from typing import Final, NamedTuple
@@ -38,4 +38,4 @@ HISTOGRAMS: Final = {
     "prefill_s": VllmHistogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
     "decode_s": VllmHistogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
 }
-"""For each latency field of an expression, vLLM's histogram of this latency."""
+"""By latency field of an expression."""

@@ -1,8 +1,8 @@
-"""Wrappers and guards that catch and count the plugin's exceptions: vLLM receives none of them.
+"""Catches and counts the plugin's exceptions, so that vLLM receives none of them.
 
-`Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
-exactly once, with the same arguments, and returns its result or raises its exception. The plugin's
-own code runs before or after the method, inside a guard.
+`Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
+once, with the same arguments, and returns its result or raises its exception. The plugin's own code
+runs before or after it, inside a guard.
 """
 
 import inspect
@@ -23,8 +23,8 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Number of consecutive failures after which hooks are switched off. A hook that is incompatible
-with this vLLM fails 100 times in about a second."""
+"""Consecutive failures that switch hooks off. An incompatible hook reaches this in about a second.
+"""
 
 failures: Counter[str] = Counter()
 """Failures of the plugin's own code by hook name."""
@@ -33,7 +33,7 @@ _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the current exception for a hook. The hook's first exception is logged."""
+    """Count the current exception, and log a hook's first."""
     with suppress(Exception):  # a log handler may raise an exception too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -41,11 +41,7 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection. The first event with each name is logged.
-
-    Args:
-        event: the name under which the event is counted, as a hook failure.
-    """
+    """Count an event as a hook failure, and log the first."""
     with suppress(Exception):
         failures[event] += 1
         if failures[event] == 1:
@@ -55,8 +51,7 @@ def count(event: str, message: str) -> None:
 
 
 def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function, so that its exceptions are caught and counted. The first exception is
-    logged."""
+    """Decorate a function: count its exceptions, and log the first."""
 
     def decorate(procedure: Callable[P, None]) -> Callable[P, None]:
         @wraps(procedure)
@@ -72,11 +67,8 @@ def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, Non
 
 
 class Hooks:
-    """A group of interdependent hooks, which are switched off together.
-
-    Args:
-        switched_off: called once, after the hooks have been switched off.
-    """
+    """A group of interdependent hooks. `switched_off` is called once, after they are switched
+    off."""
 
     def __init__(
         self,
@@ -100,9 +92,9 @@ class Hooks:
         """Wrap a function of vLLM.
 
         Args:
-            before: called with the original's arguments, as a tuple and a dictionary.
-            after: called with the return value of `before`, the original's result and its
-                arguments; not called if the original raised an exception.
+            before: called with the original's arguments.
+            after: called with the result of `before`, the original's result and its arguments; not
+                called if the original raised.
             failed: called if `before` or `after` failed.
         """
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
@@ -119,11 +111,7 @@ class Hooks:
     def wrap_result(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function of vLLM so that `change` replaces its result.
-
-        `change` is called with the original's result and arguments. If `change` fails, the result
-        stays unchanged.
-        """
+        """Wrap a function so that `change` replaces its result, unless it fails."""
         changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
         @wraps(original)
@@ -135,8 +123,7 @@ class Hooks:
         return wrapper
 
     def wrap_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function of vLLM, so that `note` receives its exceptions. The exceptions still
-        reach the caller."""
+        """Wrap a function, so that `note` receives its exceptions before the caller."""
 
         def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
             note(error, args, kwargs)
@@ -154,8 +141,7 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """Switch all hooks off, and log the reason. From then on, only the original functions
-        run."""
+        """From then on, only the originals run."""
         if self.off:
             return
         self.off = True
@@ -164,8 +150,7 @@ class Hooks:
         if self._switched_off is not None:
             catch_exceptions("switch_off")(self._switched_off)()
 
-    # `_before` and `_after` are separate, because one function with a `*given` parameter would take
-    # twice as long at every step.
+    # Separate, because a `*given` parameter would take twice as long at every step.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -220,15 +205,13 @@ class Hooks:
 
 
 def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
-    """Return a function that extracts one argument from a call of a vLLM function.
+    """A function that extracts one argument from a call of a vLLM function.
 
     Args:
-        position: the argument's position, used if no parameter has a name in `known_as`; `self` is
-            0.
-        known_as: possible names of the parameter, tried before the position.
+        position: used if no parameter has a name in `known_as`; `self` is 0.
 
     Raises:
-        TypeError: the function has no parameter with such a name or position.
+        TypeError: the function has no such parameter.
     """
     parameters = inspect.signature(original).parameters
     names = list(parameters)
@@ -249,9 +232,9 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 
 
 def missing(owner: Any, names: tuple[str, ...]) -> list[str]:
-    """Return the attributes that an object lacks, each as `Type.name`."""
+    """The attributes that an object lacks, each as `Type.name`."""
     return [f"{type(owner).__name__}.{name}" for name in names if not hasattr(owner, name)]
 
 
 def _nothing(*_: Any) -> None:
-    """Do nothing."""
+    pass

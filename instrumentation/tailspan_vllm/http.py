@@ -1,7 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
-This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no coroutine is
-added per chunk. After the first byte, this layer only passes chunks to `request/answer_kinds.py`.
+This is the outermost ASGI layer. `send` is wrapped in a plain function, to add no coroutine per
+chunk. After the first byte, chunks only pass through `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -23,14 +23,11 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Maximum time from the end of a response until the engine reports the end of the request."""
+"""From the end of a response until the engine reports the end of the request."""
 
 
 class TimingMiddleware:
-    """ASGI middleware that times the HTTP requests of a vLLM server.
-
-    If the middleware is added twice, each request is still timed once.
-    """
+    """ASGI middleware that times a vLLM server's requests, once if it is added twice."""
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
@@ -38,7 +35,7 @@ class TimingMiddleware:
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection, and time it if it is an HTTP request."""
+        """Time the connection if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
@@ -52,8 +49,7 @@ class TimingMiddleware:
 
 
 def _enabled_capture() -> Capture | None:
-    """Return the object that captures the requests of this process, or None if the instrumentation
-    is disabled."""
+    """None if the instrumentation is disabled."""
     try:
         return process_capture() if settings_from(os.environ).enabled else None
     except Exception:
@@ -62,7 +58,7 @@ def _enabled_capture() -> Capture | None:
 
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
-    """Return a new exchange, or None if the connection is not a request or is already timed."""
+    """None if the connection is not a request or is already timed."""
     try:
         if capture is None or scope["type"] != "http" or current.get() is not None:
             return None
@@ -88,8 +84,7 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` function that also records the time at which the application has started and
-    the server is ready."""
+    """Return a `send` that also records when the application has started."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send
@@ -112,14 +107,13 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """The function that searches the answer for reasoning, tool calls and content. None before the
-    first byte, and after the search has ended."""
+    """None before the first byte and after the search."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads
         try:
             if reads is not None:
-                # Bytes that are written after the disconnection do not reach the client.
+                # Later bytes do not reach the client.
                 body = message.get("body")
                 if body and (exchange.delivered is not None or not reads(body)):
                     reads = None
@@ -134,10 +128,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 
 
 def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
-    """Record the first message or the first byte of an answer.
-
-    Returns: the function that searches the rest of the answer, if any.
-    """
+    """Return the function that searches the rest of the answer, if any."""
     if message["type"] == "http.response.start":
         exchange.answered(message)
         return None

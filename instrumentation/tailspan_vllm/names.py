@@ -16,7 +16,7 @@ SERVICE_INSTANCE_ID: Final = "service.instance.id"
 CLOUD_REGION: Final = "cloud.region"
 PROCESS_PID: Final = "process.pid"
 SIMULATED: Final = "tailspan.simulated"
-"""Resource attribute: True if the data is simulated."""
+"""True if the data is simulated."""
 
 # --- Span attributes from the conventions ---------------------------------------------
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -59,14 +59,13 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""Parts of the queue phase, in the order of `parts.RequestQueueParts`."""
+"""In the order of `parts.RequestQueueParts`."""
 HELD_PARTS: Final = (
     "tailspan.queue.held.kv_load",
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""Parts of `tailspan.queue.held`, in the order of `parts.HeldParts`. The sum of the parts can be
-smaller than `tailspan.queue.held`."""
+"""In the order of `parts.HeldParts`. Their sum can be smaller."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -114,7 +113,6 @@ RESUMPTION: Final = "tailspan.resumed"
 
 # --- Spans: one start of an engine, from the start of the process until the server was ready -----
 START: Final = "tailspan.start"
-"""Name of the span of an engine's start."""
 START_SCHEDULING: Final = "tailspan.start.scheduling"
 START_IMAGE_PULL: Final = "tailspan.start.image_pull"
 START_INIT_CONTAINERS: Final = "tailspan.start.init_containers"
@@ -136,9 +134,9 @@ START_FAILURE: Final = "tailspan.start.failure"
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""Attribute: an event's name, in OTLP versions without a field for it."""
+"""An event's name, in OTLP versions without a field for it."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request that has not ended. The event has the ids that the request's span will have."""
+"""The event has the ids that the request's span will have."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -147,8 +145,7 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of the name of each value of the model's shape, as in
-`tailspan.model.num_hidden_layers`."""
+"""Prefix of a value of the model's shape, as in `tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
 GPU_UNITS: Final[dict[str, str]] = {}
@@ -168,15 +165,14 @@ def _gpu_metric(name: str, unit: str) -> str:
 WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
 RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
 DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
-"""Waiting requests that are not allowed to join the batch yet, for example because no adapter slot
-is free."""
+"""Waiting requests that may not join the batch yet."""
 FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
-"""Waiting requests whose KV cache is being fetched from outside the engine."""
+"""Waiting requests whose KV cache is fetched from outside the engine."""
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
 OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
 LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 UNFINISHED_GAUGES: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""Gauges of unfinished requests. A front end reports these gauges even while the engine hangs."""
+"""Reported by a front end even while the engine hangs."""
 KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
 WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
 RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")
@@ -189,7 +185,7 @@ STEP_MODEL: Final = (
     _metric("tailspan.engine.step_model.per_decode", "s"),
     _metric("tailspan.engine.step_model.per_prefill_step", "s"),
 )
-"""The coefficients γ, α, κ, β, δ, λ of the step model."""
+"""γ, α, κ, β, δ, λ."""
 STEP_MODEL_ERROR: Final = _metric("tailspan.engine.step_model.error", "1")
 STEP_MODEL_R_SQUARED: Final = _metric("tailspan.engine.step_model.r_squared", "1")
 HOST_CPUS: Final = _metric("tailspan.host.cpus", "{cpu}")
@@ -253,7 +249,7 @@ HOST_STEAL_TIME: Final = _metric("tailspan.host.cpu.steal_time", "s")
 SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}")
 DROP_REASON: Final = "tailspan.drop.reason"
 UNAUTHENTICATED: Final = "unauthenticated"
-"""Reason for dropping requests that the server answered with 401 or 403."""
+"""Drop reason of requests with the answer 401 or 403."""
 HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
 ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
@@ -264,8 +260,7 @@ GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
-"""Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is the
-share of the memory capacity in use."""
+"""Of the peak bandwidth; `hw.gpu.memory.utilization` is that of the capacity."""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")
@@ -285,7 +280,6 @@ GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")
 
 # --- Spans of the prober --------------------------------------------------------------
 PROBE_SCOPE: Final = "tailspan.probe"
-"""Instrumentation scope of the prober's spans."""
 PROBE_ENDPOINT: Final = "tailspan.probe.endpoint"
 PROBE_KIND: Final = "tailspan.probe.kind"
 PROBE_OUTCOME: Final = "tailspan.probe.outcome"

@@ -1,8 +1,7 @@
 """The plugin that vLLM loads in every process of a server.
 
-In API servers and in programs with an `LLM`, the plugin captures requests. In a process with a
-scheduler, the plugin keeps the step ledger. In a worker process, the plugin times the worker's
-start.
+It captures requests in API servers and in programs with an `LLM`, keeps the step ledger in the
+scheduler's process, and times the start of workers.
 """
 
 import logging
@@ -23,7 +22,7 @@ logger = logging.getLogger("vllm.tailspan")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
 TESTED = (0, 12), (0, 33)
-"""The oldest and the newest minor version of vLLM whose source was checked."""
+"""The oldest and newest minor version of vLLM whose source was checked."""
 
 _installed = False
 
@@ -44,9 +43,8 @@ def install() -> None:
     make_token(os.environ)
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
-    # An engine core can be a fork or a thread of its front end, or an actor with another name, so
-    # the plugin cannot recognise the process of an engine core. The plugin therefore installs the
-    # hooks in every process that is not a worker. The hooks do nothing until the scheduler's first
+    # An engine core can be a fork or a thread of its front end, or an actor with another name. Its
+    # hooks are therefore in every process but workers, and do nothing until the scheduler's first
     # call.
     parts = [_install_in_engine, _time_start]
     if is_first:
@@ -79,8 +77,7 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
-        # The process EngineCore_DP3 runs engine 3. If a server has only one engine, the name of the
-        # engine's process may contain no number.
+        # EngineCore_DP3 runs engine 3. An only engine may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
@@ -90,7 +87,7 @@ def _install_in_engine() -> None:
         if has_rust_front_end(sys.argv):
             from tailspan_vllm.engine_only.capture import EngineCapture
 
-            # The token contains the engine's name, so the capture finds only this engine's link.
+            # With the engine's name, so that the capture finds only this link.
             listener = EngineCapture(
                 settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
             )
@@ -127,7 +124,6 @@ def _log_missing(missing: list[str]) -> None:
 
 @guard.catch_exceptions("version")
 def _log_untested_version() -> None:
-    """Log a line if this vLLM version was not tested."""
     from vllm import __version__ as version
 
     first, last = TESTED
@@ -145,8 +141,7 @@ def _log_untested_version() -> None:
 def _time_http(capture: Any) -> None:
     """Wrap every FastAPI application of this process in the timing layer.
 
-    This function wraps the public method that builds the middleware stack at an application's first
-    event, long after plugins are loaded.
+    The wrapped public method runs at an application's first event, long after plugins are loaded.
     """
     try:
         from fastapi import FastAPI

@@ -1,6 +1,4 @@
-"""Reads the settings from the environment: standard OpenTelemetry variables,
-TAILSPAN_TENANT_HEADER, TAILSPAN_PREFIX_KEY, TAILSPAN_PREFIX_KEY_FILE and TAILSPAN_KUBERNETES.
-"""
+"""Reads the settings from the environment: OpenTelemetry's variables and Tailspan's own."""
 
 import os
 import re
@@ -26,7 +24,7 @@ DEFAULT_TENANT_HEADER = "x-tenant-id"
 PREFIX_KEY, PREFIX_KEY_FILE = "TAILSPAN_PREFIX_KEY", "TAILSPAN_PREFIX_KEY_FILE"
 KUBERNETES = "TAILSPAN_KUBERNETES"
 PREFIX_KEY_CHARS = 16
-"""Minimum length of the key. A shorter key could be found by brute force."""
+"""A shorter key could be found by brute force."""
 
 PREFIX_KEY_FILE_BYTES = 4096
 
@@ -41,8 +39,7 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """The destination of each signal. The variables are read early, because vLLM's option
-    `--otlp-traces-endpoint` later changes one of them for vLLM's own spans."""
+    """Read early, because vLLM's option `--otlp-traces-endpoint` later changes a variable."""
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
     interval_s: float
@@ -53,10 +50,7 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings. A malformed value is replaced by its default and added to the complaints.
-
-    No exception is raised, because a wrong variable must not prevent a server from starting.
-    """
+    """Never raises: a malformed value is replaced by its default and added to the complaints."""
     complaints: list[str] = []
 
     def complain(line: str) -> None:
@@ -84,10 +78,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return the default resource attributes that the environment does not set.
-
-    The default name of a replica is host:port, or host:pid without a port.
-    """
+    """The defaults that the environment does not set. A replica is named host:port, or host:pid."""
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}
     if f"{names.SERVICE_INSTANCE_ID}=" not in given:
@@ -109,19 +100,16 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 
 
 def make_prefix_key(environ: "os._Environ[str]") -> None:
-    """Set a random key for the prefix ladders of this server, unless the user has set a key.
+    """Set a random key for this server's prefix ladders, unless the user has set one.
 
-    Prefix ladders (keyed digests of a request's prefixes) can be compared only if they were
-    computed with the same key. A random key differs between servers, and between two starts of a
-    server.
+    Only ladders with the same key can be compared.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key for prefix ladders, or None if it is `none`, absent or not valid. Complaints
-    never contain the key."""
+    """None if it is `none`, absent or not valid. Complaints never contain the key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

@@ -1,7 +1,7 @@
 """Records engine statistics through vLLM's public stat-logger interface.
 
-`record` runs on the server's event loop after every engine step, so it only stores its arguments.
-Once a second, another thread adds up the stored steps.
+`record` runs on the server's event loop after every engine step, so it only stores its arguments,
+which another thread adds up each second.
 """
 
 import os
@@ -23,13 +23,11 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Maximum number of steps that wait for the reading thread. If more steps wait, the method `record`
-adds up the steps itself, which takes about 2 ms. With 256 running requests, a step takes about 8
-kB."""
+"""Above this, `record` adds the steps up itself, which takes about 2 ms. With 256 running requests,
+a step takes about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps. This maximum is reached only if the reading thread is stopped
-while it adds up steps."""
+"""Reached only if the reading thread is stopped while it adds up."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -44,15 +42,11 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Maps engine arguments to totals. If the argument is set, these totals begin at 0. Without the
-argument, the totals are unknown."""
+"""Totals that begin at 0 if the argument is set, and are unknown otherwise."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
-    """Entry point `vllm.stat_logger_plugins`. vLLM creates one instance for each engine.
-
-    If the instrumentation is disabled, the instances record nothing.
-    """
+    """Entry point `vllm.stat_logger_plugins`. One instance per engine."""
 
     _state: EngineState | None = None
 
@@ -112,10 +106,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:
-        """Add up the recorded steps.
-
-        Runs on the reading thread, or on the event loop if too many steps wait.
-        """
+        """On the reading thread or, if too many steps wait, on the event loop."""
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
             return
@@ -143,8 +134,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         """Log nothing: vLLM logs its own statistics."""
 
 
-# A later vLLM may add an abstract method. The class must still be instantiable, or the server would
-# not start.
+# A later vLLM may add an abstract method. The server could then not start.
 TailspanStatLogger.__abstractmethods__ = frozenset()
 
 

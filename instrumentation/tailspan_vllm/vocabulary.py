@@ -1,7 +1,6 @@
-"""Describes the names in `names.py` that are not fields of Tailspan: description, unit, source.
+"""The names in `names.py` that are not fields of Tailspan: description, unit, source.
 
-Fields are described in their declarations (`telemetry/fields.py`). `telemetry/attributes_page.py`
-generates docs/attributes.md from both files.
+`telemetry/attributes_page.py` generates docs/attributes.md from these and `telemetry/fields.py`.
 """
 
 from typing import Final, NamedTuple
@@ -10,7 +9,7 @@ from tailspan_vllm import names
 
 
 class VocabularyTerm(NamedTuple):
-    """One name. `unit` is a UCUM unit, or the type of a value that has no unit."""
+    """`unit`: a UCUM unit, or the type of a value that has none."""
 
     name: str
     unit: str
@@ -79,7 +78,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that the plugin sends for other backends. Tailspan does not store them."""
+"""For other backends. Tailspan does not store them."""
 
 SPAN_EVENTS: Final = (
     VocabularyTerm(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

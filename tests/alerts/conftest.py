@@ -32,9 +32,8 @@ spec:
 """
 
 
-@pytest.fixture
-def request_row() -> Callable[..., RequestTimeline]:
-    """Return a request that meets its targets, with the given fields replaced."""
+def request_rows() -> Callable[..., RequestTimeline]:
+    """Return a function that makes requests that meet their targets, with fields replaced."""
     ids = count(1)
 
     def make(**about: Any) -> RequestTimeline:
@@ -59,28 +58,37 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 
 @pytest.fixture
-def document() -> Callable[..., str]:
+def request_row() -> Callable[..., RequestTimeline]:
+    return request_rows()
+
+
+def openslo(**about: str) -> str:
     """Return an OpenSLO document with the given fields replaced."""
+    plain = {
+        "name": "chat",
+        "period": "30d",
+        "window": "isRolling: true",
+        "method": "Occurrences",
+        "target": "0.99",
+        "slices": "",
+        "where": "",
+        "good": "ttft_s <= 0.5 and tpot_s <= 0.05",
+    }
+    return OBJECTIVE.format(**{**plain, **about})
 
-    def make(**about: str) -> str:
-        plain = {
-            "name": "chat",
-            "period": "30d",
-            "window": "isRolling: true",
-            "method": "Occurrences",
-            "target": "0.99",
-            "slices": "",
-            "where": "",
-            "good": "ttft_s <= 0.5 and tpot_s <= 0.05",
-        }
-        return OBJECTIVE.format(**{**plain, **about})
 
-    return make
+def default_objective(**about: str) -> Objective:
+    return _objective_of(openslo(**about))
 
 
 @pytest.fixture
-def objective(document: Callable[..., str]) -> Callable[..., Objective]:
-    return lambda **about: _objective_of(document(**about))
+def document() -> Callable[..., str]:
+    return openslo
+
+
+@pytest.fixture
+def objective() -> Callable[..., Objective]:
+    return default_objective
 
 
 @cache

@@ -1,10 +1,7 @@
-"""Copies, for each request, a few of the block hashes that vLLM computed. The request's prefix
-ladder (keyed digests of a few prefixes of its tokens) is computed from these hashes.
+"""Copies the block hashes from which a request's prefix ladder is computed.
 
-With prefix caching, vLLM hashes each full block of tokens together with all blocks before it, and
-with the request's adapter, images and cache salt.
-
-Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
+vLLM hashes each full block of tokens with all blocks before it, and with the adapter, images and
+cache salt. Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
 """
 
 import sys
@@ -16,29 +13,22 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Indices of the hashes to copy from vLLM's list. Element n of this tuple contains the indices for
-a prefix ladder with n digests."""
+"""The indices of the hashes to copy, by the number of digests of the ladder."""
 
 
 class BlockHashes(NamedTuple):
-    """The hashes of one request, with `block_tokens` tokens per block.
-
-    `hashes` has the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
-    prompt.
-    """
+    """The first `HASH_BYTES` bytes of each hash, beginning with the empty prompt's."""
 
     block_tokens: int
     hashes: bytes
 
 
 class HashReader:
-    """Reads the block hashes of an engine's requests.
-
-    Args:
-        scheduler: vLLM's scheduler, which must already have hashed a prompt.
+    """Reads the block hashes of an engine's requests. `scheduler` must already have hashed a
+    prompt.
 
     Raises:
-        LookupError: this vLLM lacks a required attribute; the message names the attribute.
+        LookupError: this vLLM lacks the attribute that the message names.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -55,8 +45,7 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """Return the hashes of the request's current tokens, or None if vLLM has not hashed all
-        blocks."""
+        """None if vLLM has not hashed all blocks."""
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
         if number != request.num_tokens // self._block_tokens:

@@ -1,4 +1,4 @@
-"""Divides the encoder inputs (images and audio) of a step between the step's requests."""
+"""Divides the encoder inputs (images and audio) of a step among its requests."""
 
 from typing import Any
 
@@ -6,11 +6,8 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Return each request's share of the step's encoder inputs, by request id.
-
-    The shares are proportional to the number of prompt tokens that each input takes up. If these
-    numbers cannot be read, all requests get equal shares.
-    """
+    """Each request's share, by the prompt tokens of its inputs; equal shares if these cannot be
+    read."""
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:
         return {}

@@ -1,4 +1,4 @@
-"""Returns an engine's identity (name, configuration, hardware) and the gauges of its samples."""
+"""An engine's identity, and the gauges of its samples."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ from tailspan_vllm.start_up import hooks as start_hooks
 
 
 def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
-    """Return the name, configuration and hardware of the engine in this process."""
+    """The name, configuration and hardware of the engine in this process."""
     from vllm import __version__ as vllm_version
 
     served, arguments = config.model_config.served_model_name, arguments_of(config)
@@ -30,8 +30,7 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
 
 
 def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
-    """Return the gauges of the engine's steps: the longest step, and the coefficients and errors of
-    the step model if it is fitted."""
+    """The longest step, and the step model if it is fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
     if model.ready:
         gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
@@ -41,22 +40,21 @@ def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
 
 
 def sizes_of(scheduler: Any) -> dict[str, int]:
-    """Return the numbers of running and of waiting requests, by metric name."""
+    """The numbers of running and of waiting requests, by metric name."""
     waiting = sum(map(len, _queues(scheduler)))
     return {names.RUNNING: len(scheduler.running), names.WAITING: waiting}
 
 
 def waiting_with_adapter(scheduler: Any) -> int:
-    """Return the number of waiting requests that need an adapter."""
+    """The number of waiting requests that need an adapter."""
     return sum(
         request.lora_request is not None for queue in _queues(scheduler) for request in queue
     )
 
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
-    # vLLM 0.18 to 0.30: `skipped_waiting` contains the held requests, which are not allowed to join
-    # the batch yet. Since 0.31: `kv_holding_waiting` contains the requests that already have KV
-    # blocks.
+    # `skipped_waiting` (0.18 to 0.30): requests not yet allowed to join the batch.
+    # `kv_holding_waiting` (since 0.31): requests that already have KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

@@ -1,6 +1,4 @@
-"""Finds how many bytes of KV cache a connector loaded for a request, and from which storage tier.
-
-vLLM counts the loaded tokens. This module computes the bytes per token from the KV cache's layout.
+"""The size and the storage tier of the KV cache that a connector loaded for a request.
 
 Source: vllm/v1/kv_cache_interface.py, 0.12 to 0.33;
 vllm/distributed/kv_transfer/kv_connector/v1/base.py, `get_external_cache_hit_sources`, since 0.32.
@@ -15,15 +13,14 @@ _TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"
 
 
 class KvLoads:
-    """Finds the bytes and the tier of each KV-cache load of one engine."""
+    """The KV-cache loads of one engine."""
 
     def __init__(self, scheduler: Any) -> None:
         self._bytes_per_token = bytes_per_token(scheduler)
         self._tiers_of = getattr(scheduler.connector, "get_external_cache_hit_sources", None)
 
     def load_of(self, request: Any, tokens: int) -> KvLoad:
-        """Return the bytes and the tier of the KV cache that is loaded for a request. Call this in
-        the step that started the load."""
+        """Call this in the step that started the load."""
         per_token = self._bytes_per_token
         return KvLoad(
             None if per_token is None else round(tokens * per_token), self._tier(request, tokens)
@@ -37,11 +34,10 @@ class KvLoads:
 
 
 def bytes_per_token(scheduler: Any) -> float | None:
-    """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
+    """Bytes of KV cache per token over all tensor-parallel ranks.
 
-    The bytes are unknown in two cases. With pipeline parallelism, the scheduler contains the layers
-    of only one stage. With several groups of layers, each group may load a different number of
-    tokens.
+    None with pipeline parallelism (the scheduler has only one stage's layers) and with several
+    groups of layers, each of which may load a different number of tokens.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config
@@ -50,7 +46,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # The page size of a spec with `kv_cache_specs` is already the sum over the layers.
+    # A spec with `kv_cache_specs` already sums its page size over the layers.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

@@ -1,17 +1,16 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-An account is what the step ledger measured for one request; the front end adds the account to the
-request's span. Engine core and front end find each other by a token that child processes inherit in
-their environment. Any local process can read the token in /proc/net/unix. Each end of the link
-therefore also asks the kernel which user runs the other process, and accepts only processes of its
-own user.
+The engine sends each request's account, what the step ledger measured for it; the front end adds it
+to the request's span.
 
-The engine never waits for a front end. The engine stores messages in one log of limited size, and
-remembers which messages of this log each front end has received. A message that is removed before a
-front end received it is counted as dropped.
+The ends find each other by a token that child processes inherit. Any local process can read the
+token in /proc/net/unix, so each end also asks the kernel for the other's user, and accepts only its
+own.
 
-The link uses Linux's abstract sockets. On other systems, or if engine and front end are on
-different machines, spans are sent without the engine's accounts.
+The engine never waits. Messages stay in one log of limited size; a message removed before a front
+end received it counts as dropped.
+
+Without Linux's abstract sockets, or across machines, spans lack the accounts.
 """
 
 import errno
@@ -28,21 +27,16 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Maximum memory of unread messages, in bytes. An account takes about 400 bytes, so the log can
-contain about 50 s of accounts at 200 requests per second.
-"""
+"""About 50 s of accounts (400 bytes each) at 200 requests per second."""
 
 RECENT = 512
-"""A front end that has just connected receives at most this many messages from before its
-connection."""
+"""Maximum number of earlier messages that a new front end receives."""
 
 PACKET_BYTES = 32768
-"""Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes
-by default).
-"""
+"""The kernel's send buffer (212,992 bytes by default) holds several packets."""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message in bytes. An account has at most 1,500 bytes."""
+"""An account has at most 1,500 bytes."""
 
 PACKETS_PER_FLUSH = 16
 
@@ -52,45 +46,42 @@ FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine, one per API server."""
 
 ENGINES_LIMIT = 64
-"""Maximum number of engines to which a front end connects, and maximum number of connection
-attempts each time it looks for engines."""
+"""Maximum number of connected engines, and of connection attempts per `discover`."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
 _MESSAGE_OVERHEAD_BYTES = 48
-"""Memory overhead of a message: the `bytes` object and its slot in the log."""
+"""The `bytes` object and its slot in the log."""
 
 _CREDENTIALS = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
 
 
 def make_token(environ: "os._Environ[str]") -> None:
-    """Set a token for this process and its child processes, unless a parent process has set one."""
+    """Set a token for this process and its children, unless a parent has set one."""
     environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
 
 
 class EngineEnd:
-    """The engine core's end of the link, which listens and sends messages to connected front
-    ends."""
+    """The engine core's end of the link."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        # An idle engine accepts no connections. The kernel queues connections until the engine's
-        # next flush.
+        # The kernel queues connections until the engine's next flush.
         self._listener.listen(FRONT_ENDS_LIMIT)
         self._fronts: list[_Front] = []
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """Position of the oldest message in the log: the number of messages removed so far."""
+        """Number of messages removed from the log so far."""
         self.greeting = b""
         self.dropped = 0
-        """Number of messages lost before delivery, summed over the front ends."""
+        """Messages lost before delivery, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log. Drop the oldest messages if the log is full."""
+        """Append a message to the log, or drop the oldest if the log is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -104,22 +95,20 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send pending messages to each front end until its socket's buffer is full. Never wait."""
+        """Send pending messages until each socket's buffer is full. Never wait."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        # Shorten the log only if it is long, because this takes time and flushes are frequent.
+        # Shortening the log takes time, and flushes are frequent.
         if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a sample of the totals to only one front end, so that it is not reported twice.
-
-        If an earlier sample is still unsent, the new sample replaces it.
-        """
+        """Send a sample to one front end only, so that its totals are not reported twice. It
+        replaces an unsent one."""
         self._accept()
         if not self._fronts:
             return
@@ -192,11 +181,10 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet with the messages that begin at `position`, and the number of these
-        messages."""
+        """A packet with the messages from `position` on, and their number."""
         framed: list[bytes] = []
         size = 0
-        # A deque is indexed quickly near its end, and most front ends read near the end.
+        # A deque is quick near its end, where most front ends read.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -217,8 +205,7 @@ class _Front:
 
 
 class FrontEndLink:
-    """A front end's connections to the engines of its server. Finds the engines and reads their
-    messages."""
+    """A front end's connections to the engines of its server."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
@@ -228,7 +215,7 @@ class FrontEndLink:
 
     @property
     def connections(self) -> int:
-        """Return the number of engines with an open connection."""
+        """The number of connected engines."""
         return len(self._engines)
 
     def discover(self) -> None:
@@ -265,7 +252,7 @@ class FrontEndLink:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A blocking `connect` would wait while the queue of the engine's listener is full.
+        # A blocking `connect` would wait while the listener's queue is full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])
@@ -281,7 +268,7 @@ class FrontEndLink:
             self._refused.add(address)
 
     def _read_from(self, engine: socket.socket, messages: list[bytes]) -> bool:
-        """Read the packets of one engine. Return False if the engine has closed the connection."""
+        """Return False if the engine has closed the connection."""
         for _ in range(PACKETS_PER_READ):
             try:
                 size = engine.recv_into(self._packet)
@@ -296,7 +283,7 @@ class FrontEndLink:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the other process runs as the same user. Source: unix(7), SO_PEERCRED."""
+    """Whether the other process runs as the same user. Source: unix(7), SO_PEERCRED."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _process, user, _group = _CREDENTIALS.unpack(credentials)
     return bool(user == os.geteuid())

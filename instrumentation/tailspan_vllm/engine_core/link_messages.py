@@ -1,7 +1,6 @@
-"""The messages that an engine core sends to the front ends of its server.
+"""The messages from an engine core to its front ends.
 
-There are three kinds: the account of one request (binary, because accounts are frequent), the
-identity of an engine, and a sample of its totals (JSON).
+Accounts are binary, because they are frequent. Identities and samples are JSON.
 """
 
 import json
@@ -36,16 +35,14 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""The struct of an account. The byte after the numeric fields is the tier of a KV-cache load: the
-tier's index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens
-per block and the number of hashes. The hashes and the request id follow the struct."""
+"""After the numbers: the tier of the KV-cache load (index in `TIERS` plus one, 0 if unknown),
+tokens per block, number of hashes. The hashes and the request id follow the struct."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Properties of an engine. A front end without a stat logger receives these properties only
-    with this message."""
+    """An engine's properties, for front ends without a stat logger."""
 
     engine: int
     started_unix_ns: int
@@ -59,7 +56,7 @@ class Identity(NamedTuple):
 
 
 class RequestAccount(NamedTuple):
-    """One request's account, and the number of the engine that sent it."""
+    """One request's account, and the engine that sent it."""
 
     request_id: str
     engine: int
@@ -67,11 +64,7 @@ class RequestAccount(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
-    """Encode the account of one request.
-
-    A long request id is shortened in the same way as in the front end, which finds the request by
-    the shortened id.
-    """
+    """A long request id is shortened as in the front end."""
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
     held = account.waited.held if account.waited else None
@@ -107,7 +100,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
-    """Decode a message of any of the three kinds.
+    """Decode a message of any kind.
 
     Raises:
         ValueError: the message is malformed.
@@ -126,14 +119,12 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message has the first byte of an account. The rest of the message is not
-    checked."""
+    """Whether the first byte is that of an account."""
     return message[:1] == b"A"
 
 
 def request_of(account: bytes) -> bytes:
-    """Return the request id of an encoded account. Reading only the id is quicker than decoding the
-    account.
+    """The request id of an encoded account, without decoding the rest.
 
     Raises:
         ValueError: the message is too short.
@@ -198,7 +189,7 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit is invalid, because it would make all later exports fail.
+    A metric without a unit would make all later exports fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

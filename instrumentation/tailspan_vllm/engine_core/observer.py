@@ -1,13 +1,10 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-An account is what the step ledger measured for one request. `scheduler_hooks.py` calls this module,
-and catches and counts its exceptions. After an exception, the requests in the engine lose their
-accounts.
+`scheduler_hooks.py` catches exceptions. After one, the requests in the engine lose their accounts.
 
-In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second, for several steps together. If this work were done in each
-step, it would take three times as long, because running the model evicts this module's code from
-the CPU caches.
+Only a few sums and a loop over the requests in prefill run in each step. All other work is done ten
+times a second for several steps together; in each step it would take three times as long, because
+running the model evicts this code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -40,27 +37,21 @@ from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external
 CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
-"""Interval between two samples of a busy engine. An engine also sends a sample when it becomes
-idle, because its next step may begin hours later. A sample takes about 20 µs."""
+"""Interval of a busy engine's samples; an idle one sends at once. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Maximum number of tracked requests. Requests above this limit are not tracked, and their accounts
-are counted as dropped."""
+"""Requests above this limit are not tracked, and have no account."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one unfinished
-step per stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed
-the ends of steps."""
+"""Pipeline parallelism has one step per stage under way, and asynchronous scheduling one more. At
+this number, the hook has missed the ends of steps."""
 
 UNSEEN_ENDS = 1024
-"""The ledger may track this many requests more than the scheduler has. Above this limit, the hook
-has missed the ends of requests, and the observer removes the tracks (the ledger's records) of these
-requests."""
+"""If the ledger has this many tracks more than the scheduler has requests, the hook has missed
+their ends, and the tracks are removed."""
 
 
 class _EndedStep(NamedTuple):
-    """A step that has ended and is not yet in the ledger."""
-
     work: StepWork
     begun: float
     ended: float
@@ -70,13 +61,11 @@ class _EndedStep(NamedTuple):
 
 
 class _EndedRequest(NamedTuple):
-    """A request that has finished or been aborted."""
-
     track: Track
     last: int
     """The last step that ended before the request ended."""
     paid: int
-    """The last step with work for the request. The step may still be running."""
+    """The last step with work for the request, which may still be running."""
 
 
 class EngineObserver:
@@ -108,9 +97,8 @@ class EngineObserver:
         self._leaving: list[_EndedRequest] = []
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM is processing the outputs of a step. A request that is freed during this
-        time had work in the step.
-        """
+        """Whether vLLM is processing a step's outputs. A request freed meanwhile had work in the
+        step."""
         self._waiting = WaitingRequests(TRACK_LIMIT)
         self._ladders = ladders
         self._hashes: HashReader | None = None
@@ -122,9 +110,9 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine that have no track, because of `TRACK_LIMIT` or a failed hook."""
+        """Requests without a track, because of `TRACK_LIMIT` or a failed hook."""
         self._no_account = 0
-        """Number of requests whose account is lost."""
+        """Number of lost accounts."""
 
     @property
     def _step(self) -> int:
@@ -135,7 +123,7 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
-        """Call the listener with a request that is about to enter the queue."""
+        """Call the listener with a request before it enters the queue."""
         if self._listener is not None:
             self._listener.began(scheduler, request)
 
@@ -148,7 +136,7 @@ class EngineObserver:
         self._waiting.left(request.request_id)
 
     def queued(self, request_id: str) -> None:
-        """Record the arrival of a request. Ignore a request that continues a session."""
+        """Record the arrival of a request, unless it continues a session."""
         if request_id not in self._tracks and request_id not in self._untracked:
             self._waiting.joined(request_id)
 
@@ -171,8 +159,7 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # After a preemption, vLLM reports a request as resumed, or, with newer versions of the
-        # model runner, as new.
+        # vLLM reports a preempted request as resumed, or, with newer model runners, as new.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -222,13 +209,11 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy the block hashes of a request that is about to be freed. If copying fails once, no
-        more hashes are copied."""
+        """Copy a request's block hashes before vLLM frees it. Stop after a failure."""
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # vLLM computes no hashes if prefix caching is off, or if the request is shorter than a
-        # block.
+        # There are none without prefix caching, or if the request is shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -240,7 +225,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that vLLM preempted a running request and discarded its KV cache."""
+        """Record that vLLM preempted a request and discarded its KV cache."""
         if self._listener is not None:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
@@ -270,12 +255,11 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # Send the account now, because the next step may begin hours later.
+            # The next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that was never scheduled."""
         waited = self._waiting.left(request_id)
         if waited is None:
             return
@@ -284,8 +268,7 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last step with work for the request. If there is no such step, return the last
-        ended step."""
+        """Or else the last ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -327,7 +310,6 @@ class EngineObserver:
                 self._sample(scheduler)
 
     def _catch_up(self) -> None:
-        """Add ended steps to the ledger, and send the accounts of ended requests."""
         steps, self._ended = self._ended, []
         try:
             for step in steps:
@@ -361,11 +343,7 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks (the ledger's records) of all requests in the engine after a hook
-        failed.
-
-        The tracks lack the data of the failed hook, so accounts from them would be wrong.
-        """
+        """Remove all tracks after a hook failed, because they lack its data."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
@@ -376,7 +354,7 @@ class EngineObserver:
         self._idle = True
 
     def close(self) -> None:
-        """Send a last sample, which contains the numbers of hook failures, and close the link."""
+        """Send a last sample with the hook failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
             if self._listener is not None:
@@ -386,7 +364,7 @@ class EngineObserver:
 
     @guard.catch_exceptions("introduce")
     def introduce(self, scheduler: Any) -> None:
-        """Set the identity message that a front end receives when it connects."""
+        """Set the message that a front end receives when it connects."""
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         identity = identity_of(config, self._engine, self._started_unix_ns)
@@ -405,7 +383,6 @@ class EngineObserver:
         self._forget_unseen_ends(scheduler.requests)
 
     def _sample_of(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
-        """Return a sample of the current totals with the given gauges and state."""
         dropped = self._link.dropped + self._no_account
         return {
             "engine": self._engine,

@@ -1,9 +1,7 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks duplicate the conditions that end vLLM's own loop over the waiting requests. The
-conditions are checked in the order of their usual duration, longest first: a full batch (until a
-request ends), full KV-cache memory (until a request ends or grows), an exhausted token budget
-(until the next step).
+The checks duplicate the conditions that end vLLM's loop over the waiting requests, longest usual
+duration first: full batch, full KV-cache memory, exhausted token budget.
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -17,8 +15,7 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""The status of a request whose grammar is being compiled. The name of this status depends on
-vLLM's version."""
+"""A grammar is being compiled: the names in all versions of vLLM."""
 
 
 class QueueObstacles:
@@ -36,7 +33,7 @@ class QueueObstacles:
         lora_config = getattr(scheduler, "lora_config", None)
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
-        """The adapters in the batch, or None if the batch has changed since they were read."""
+        """The adapters in the batch; None if it has changed since they were read."""
         connectors = (
             getattr(scheduler, "connector", None),
             getattr(scheduler, "ec_connector", None),
@@ -46,17 +43,14 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
-        0.18 or newer. False after an attempt to read a reason has failed.
-        """
+        """False before vLLM 0.18, and after a reason could not be read."""
 
     def batch_changed(self) -> None:
         """Record that a request has joined or left the batch."""
         self._adapters = None
 
     def held(self) -> Mapping[str, HoldReason]:
-        """Return why requests are not eligible (not allowed to join the batch), by request id.
-        Always empty before vLLM 0.18."""
+        """Why requests may not join the batch, by request id. Always empty before vLLM 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -73,12 +67,10 @@ class QueueObstacles:
         return dict.fromkeys((request.request_id for request in held), HoldReason.OTHER)
 
     def _hold(self, request: Any) -> HoldReason | None:
-        """Return why a request that vLLM skipped is not eligible (not allowed to join the batch).
-        Return None if the request has become eligible.
+        """None if a request that vLLM skipped has become eligible.
 
-        vLLM examines a skipped request again only when the batch has room. Until the batch has
-        room, a request that has become eligible waits because of the same obstacle as all other
-        eligible requests.
+        vLLM examines it again only when the batch has room. Until then, it waits for the same
+        obstacle as all eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -98,14 +90,13 @@ class QueueObstacles:
             full = len(self._adapters) >= self._adapter_slots
             if full and adapter.lora_int_id not in self._adapters:
                 return HoldReason.ADAPTER
-        # A connector may not have finished the lookup of the request's KV cache or encoder outputs.
+        # A connector may still look up the request's KV cache or encoder outputs.
         return HoldReason.OTHER if self._connected else None
 
     def obstacle(
         self, output: Any, held: Mapping[str, HoldReason], preempted: bool
     ) -> Obstacle | None:
-        """Return why eligible requests did not join the batch. Return None if no eligible request
-        waits."""
+        """Why eligible requests did not join the batch. None if none waits."""
         scheduler = self._scheduler
         first = self._first(held)
         if first is None:
@@ -125,16 +116,14 @@ class QueueObstacles:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # `BUDGET` also stands for vLLM's other limits per step: the limit on encoder inputs, and
-        # the limit on prefills, which balances the engines.
+        # `BUDGET` also stands for vLLM's limits per step on encoder inputs and on prefills.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Mapping[str, HoldReason]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since vLLM 0.31, the first queue contains requests that already hold blocks. In vLLM 0.18
-        # to 0.30, a request that the scheduler skips stays in the second queue until it joins the
-        # batch. The last queue contains all other requests.
+        # First, requests that already hold blocks (since 0.31). Second, skipped requests (0.18 to
+        # 0.30).
         for queue in (
             getattr(scheduler, "kv_holding_waiting", None),
             getattr(scheduler, "skipped_waiting", None),
@@ -148,7 +137,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether there are too few free blocks for the request if it has no cache hits."""
+        """Assumes no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

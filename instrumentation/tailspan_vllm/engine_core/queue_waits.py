@@ -1,11 +1,9 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The reason why requests stay in
-the queue is the obstacle of this decision. The obstacle applies until the next decision, and the
-time between the two decisions is added to the obstacle's running sum. A request's wait is the
-increase of the sums from its arrival to its admission, so a step needs no work for each waiting
-request. Only one time is recorded for each single request: the time in which the request was
-ineligible, that is, not allowed to join the batch.
+The obstacle of a scheduling decision applies until the next; the time between them is added to the
+obstacle's running sum. A request's wait is the increase of the sums while it waits, so a step needs
+no work per waiting request. Only ineligible time, in which a request may not join the batch, is
+recorded per request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -19,7 +17,7 @@ from tailspan_vllm.request.parts import HeldParts, RequestQueueParts
 
 
 class Obstacle(IntEnum):
-    """Obstacles that keep requests in the queue. The values are indices in `RequestQueueParts`."""
+    """The values are indices in `RequestQueueParts`."""
 
     SEATS = 0
     KV = 1
@@ -28,8 +26,7 @@ class Obstacle(IntEnum):
 
 
 class HoldReason(IntEnum):
-    """The reasons why a request is not eligible. The values are indices in `HeldParts`, which lacks
-    the last reason."""
+    """Why a request is not eligible. All values but the last are indices in `HeldParts`."""
 
     KV_LOAD = 0
     GRAMMAR = 1
@@ -38,8 +35,7 @@ class HoldReason(IntEnum):
 
 
 class QueueWait(NamedTuple):
-    """A request's wait that has ended: when it began, the seconds that each obstacle caused, and
-    the seconds of `parts.held` by reason (None if the reasons are unknown)."""
+    """A wait that has ended. `held` is None if the reasons are unknown."""
 
     queued: float
     parts: RequestQueueParts
@@ -48,21 +44,16 @@ class QueueWait(NamedTuple):
 
 @dataclass(slots=True)
 class _Wait:
-    """One request in the queue."""
-
     queued: float
     before: list[float] = field(default_factory=list)
-    """A copy of `Queue._sums` (for each obstacle, the seconds for which it has applied so far) from
-    the first decision after the request's arrival. When the request becomes eligible again, the
-    increase of `Queue._sums` in the meantime is added to this copy, so that this time counts only
-    as ineligible time."""
+    """`Queue._sums` at the first decision after the arrival, plus their increase while the request
+    was ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
-    """Seconds in which the request was ineligible, by `HoldReason`. A period that has not ended is
-    not included."""
+    """Ineligible seconds by `HoldReason`, without the current period."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
-    """A copy of `Queue._sums` from the time at which the request became ineligible."""
+    """`Queue._sums` when the request became ineligible."""
 
 
 class Queue:
@@ -76,8 +67,7 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
-        """Whether `decided` receives the real `HoldReason` of each request. If False, the parts of
-        the held time are unknown."""
+        """Whether `decided` receives real reasons."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -88,32 +78,27 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests that are not in `alive`. The hooks have missed the ends of these
-        requests."""
+        """Remove requests that are not in `alive`, whose ends were missed."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an aborted request and return its `QueueWait`, or None if the request was never
-        added."""
+        """Remove an aborted request. None if it was never added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
-        return self._over(request_id, at)
+        return self.admitted(request_id, at)
 
     def decided(
         self, at: float, obstacle: Obstacle | None, held: Mapping[str, HoldReason]
     ) -> dict[str, HoldReason]:
-        """Record a scheduling decision.
-
-        The caller then calls `admitted` for the requests that this decision admitted.
+        """Record a scheduling decision. Then call `admitted` for each request that it admitted.
 
         Args:
-            obstacle: the obstacle for eligible requests from now on, or None if no request waits.
+            obstacle: from now on; None if no request waits.
             held: the reason of each ineligible request.
 
-        Returns: by id, the new reason of each request that became ineligible or whose reason
-        changed.
+        Returns: the new and the changed reasons, by id.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
@@ -137,24 +122,12 @@ class Queue:
         return changed
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an admitted request and return its `QueueWait`, or None if the request was never
-        added.
-        """
-        return self._over(request_id, at)
-
-    def _elapse(self, at: float) -> None:
-        if self._obstacle is not None:
-            # Do not change the list in place: `_Wait.before` of some requests refers to it.
-            self._sums = self._sums.copy()
-            self._sums[self._obstacle] += at - self._looked_at
-        self._looked_at = at
-
-    def _over(self, request_id: str, at: float) -> QueueWait | None:
+        """Remove an admitted request. None if it was never added."""
         wait = self._waits.pop(request_id, None)
         if wait is None:
             return None
         self._release(wait, at)
-        # The list `before` is empty if no decision was made since the request arrived.
+        # Empty if no decision was made since the arrival.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -165,9 +138,15 @@ class Queue:
         known = HeldParts(*wait.held_s[: HoldReason.OTHER]) if self.holds_known else None
         return QueueWait(wait.queued, parts, known)
 
+    def _elapse(self, at: float) -> None:
+        if self._obstacle is not None:
+            # Not in place: `_Wait.before` of some requests refers to the list.
+            self._sums = self._sums.copy()
+            self._sums[self._obstacle] += at - self._looked_at
+        self._looked_at = at
+
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. The time in which the request was not eligible is counted
-        only in `held_s`, not in the seconds by obstacle."""
+        """Its ineligible time is counted only in `held_s`."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -1,7 +1,7 @@
-"""Computes the maximum of any range of a long series.
+"""Computes the maximum of any range of a long series. Pure.
 
-Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values reads
-about n / BLOCK maxima, and single values only at both ends of the range.
+With the maximum of each block of `BLOCK` values, a query over n values reads about n / BLOCK
+maxima.
 """
 
 from array import array
@@ -10,8 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series of numbers that can return the maximum of any range of positions. New numbers are
-    appended, and the oldest numbers can be dropped."""
+    """Append new numbers, and drop the oldest."""
 
     def __init__(self) -> None:
         self._values = array("d")
@@ -40,7 +39,7 @@ class RangeMax:
         )
 
     def greatest(self, begin: int, end: int) -> float:
-        """Return the maximum of the values at positions [begin, end), which must not be empty."""
+        """The maximum at positions [begin, end), which must not be empty."""
         values = self._values
         first, last = -(-begin // BLOCK), end // BLOCK
         if first >= last:

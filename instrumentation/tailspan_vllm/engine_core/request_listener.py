@@ -1,4 +1,4 @@
-"""The interface of code that reports requests from inside the engine core, without a front end."""
+"""The interface of code that reports requests from the engine core, without a front end."""
 
 from typing import Any, Protocol
 
@@ -6,8 +6,7 @@ from tailspan_vllm.engine_core.link_messages import Identity
 
 
 class RequestListener(Protocol):
-    """Receives the events of each request. A `request` is the scheduler's `Request` object. No
-    method raises exceptions."""
+    """Receives the events of each request (the scheduler's `Request`). Never raises."""
 
     def introduced(self, identity: Identity) -> None:
         """Receive the properties of the engine, before the first request."""
@@ -25,8 +24,7 @@ class RequestListener(Protocol):
         """Receive a request that has finished or been aborted."""
 
     def stepped(self, results: Any) -> None:
-        """Receive the outputs of a step, which vLLM groups by the front end that gets them. Called
-        once per step."""
+        """Receive the outputs of a step, by front end."""
 
     def closed(self) -> None:
         """Stop: the hooks are switched off, and no more events follow."""

@@ -1,5 +1,4 @@
-"""The hooks inside vLLM's engine core: wrappers around the constructor and five methods of its
-scheduler.
+"""The wrappers around the methods of vLLM's scheduler.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -23,13 +22,11 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: creates the observer; called when the scheduler is created. Creating it at
-            the first request would be too late, because the front ends then already look for the
-            observer's link.
-        early: whether the observer begins to observe when the scheduler is created. If False, it
-            begins at the first request.
+        make_observer: called when the scheduler is created. At the first request, the front ends
+            already look for its link.
+        early: whether to observe from then on, and not from the first request.
 
-    Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
+    Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -59,8 +56,7 @@ def install_on(
             wrapped[name] = wrap(original)
         except (TypeError, ValueError) as error:
             missing.append(f"{scheduler_class.__name__}.{name} ({error})")
-    # Without a hook for the end of requests, the ledger's records of requests would never be
-    # removed.
+    # Without a hook for the end of requests, tracks would never be removed.
     if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
         for name, wrapper in wrapped.items():
             setattr(scheduler_class, name, wrapper)
@@ -68,8 +64,6 @@ def install_on(
 
 
 class _SchedulerHooks:
-    """The wrappers, which call the observer from the first request on."""
-
     def __init__(self, make_observer: Callable[[], EngineObserver], early: bool) -> None:
         self._make = make_observer
         self._early = early
@@ -79,8 +73,6 @@ class _SchedulerHooks:
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 
     def created(self, original: Any) -> Any:
-        """Wrap `__init__`, to create the observer before the first request."""
-
         def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if self._made is None:
                 self._made = self._make()
@@ -90,8 +82,6 @@ class _SchedulerHooks:
         return self._hooks.wrap(original, "scheduler", after=after)
 
     def schedule(self, original: Any) -> Any:
-        """Wrap `schedule`, to record the work of each step."""
-
         def before(args: Arguments, kwargs: Keywords) -> float:
             if self._observer is None:
                 self._begin(args[0])
@@ -107,7 +97,6 @@ class _SchedulerHooks:
         )
 
     def update_from_output(self, original: Any) -> Any:
-        """Wrap `update_from_output`, to record when the outputs of each step were ready."""
         output_of = guard.argument(original, 1, "scheduler_output")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -123,7 +112,6 @@ class _SchedulerHooks:
         )
 
     def add_request(self, original: Any) -> Any:
-        """Wrap `add_request`, to record the arrival of each request."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -142,7 +130,6 @@ class _SchedulerHooks:
         return self._hooks.wrap(watched, "add_request", before=before)
 
     def free_request(self, original: Any) -> Any:
-        """Wrap `_free_request`, to record the end of each request."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -154,7 +141,6 @@ class _SchedulerHooks:
         return self._hooks.wrap(original, "free_request", before=before)
 
     def preempt_request(self, original: Any) -> Any:
-        """Wrap `_preempt_request`, to record preemptions."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:

@@ -2,17 +2,15 @@
 
     w = γ/N + (α + λ/P)·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-w: the request's weight. p, q, c, d: the request's parts of the amounts that `step_model.py` calls
-P, Q, C and N. In this formula, N is the number of requests in the step. D: the step's duration. λ:
-the time to launch a prefill, which is split in proportion to the prompt tokens.
+w: the request's weight. p, q, c, d: the request's parts of P, Q, C and N of `step_model.py`. N
+here: the number of requests in the step. D: the step's duration. λ: the time to launch a prefill,
+split by prompt tokens.
 
-The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
-step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
-difference of running sums. Work that is computed again after a preemption is reported as wasted.
+The shares sum to the whole duration, including stalls. Before the step model is fitted, the weights
+are the numbers of tokens. Work that is computed again after a preemption is wasted.
 
-Pure. Without speculative decoding, the result is exact. With speculative decoding, a request's
-context grows by several tokens per step, but this module counts one token per step. The request's
-share is then slightly too low.
+Pure. With speculative decoding, shares are slightly too low, because a context grows by several
+tokens per step, but one is counted.
 """
 
 from array import array
@@ -28,13 +26,13 @@ BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
 @dataclass(slots=True)
 class Chunk:
-    """The part of a request's prefill that was computed in one step."""
+    """The part of a request's prefill in one step."""
 
     step: int
     tokens: int
     attention: float
     encoder_ratio: float = 0.0
-    """The request's share (0 to 1) of the step's encoder work (images and audio)."""
+    """The request's share of the step's encoder work."""
 
     @property
     def start(self) -> float:
@@ -44,7 +42,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """Consecutive steps (first, last]. The request received a token in each of these steps."""
+    """Steps (first, last], each with a token of the request."""
 
     first: int
     context: int
@@ -52,7 +50,7 @@ class Decoding:
 
 
 class BilledTime(NamedTuple):
-    """Engine time of a request in seconds: useful work, and work that was computed again."""
+    """Engine seconds of a request: useful work, and work that was computed again."""
 
     billed_s: float
     wasted_s: float
@@ -60,7 +58,7 @@ class BilledTime(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. `forgotten` is the number of oldest steps that were dropped."""
+    """Running sums over the steps. `forgotten` oldest steps were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -76,11 +74,10 @@ class Billing:
         duration: float,
         coefficients: Sequence[float],
     ) -> None:
-        """Add one step to the sums.
+        """Add one step. Steps are numbered consecutively.
 
         Args:
-            step: the step's number; numbers are consecutive.
-            duration: the step's duration in seconds.
+            duration: in seconds.
             coefficients: (γ, α, κ, β, δ, λ) of the step model, or `BY_TOKENS`.
         """
         gamma, alpha, kappa, beta, delta, launch = coefficients
@@ -104,8 +101,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the billed engine time of one request up to step `last`. The sums of all the
-        request's steps must still be stored."""
+        """Up to step `last`. None of the request's steps may be dropped."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:
@@ -129,7 +125,5 @@ class Billing:
         return BilledTime(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """Return the increase of each sum from the end of step `after` to the end of step
-        `upto`."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

@@ -1,9 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between the sums at its end and at its beginning. The CPU time to compute a request's
-shares grows with its number of prefill chunks, not with its number of tokens. The oldest steps are
-dropped. If a request began in a dropped step, its phases are not split.
+Shares are differences of running sums over the steps, so their CPU time grows with the number of
+prefill chunks, not of tokens. The oldest steps are dropped; phases that began in them are not
+split.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -25,27 +24,25 @@ CAPACITY = 32768
 
 @dataclass(slots=True)
 class Track:
-    """The ledger's record of one request while the request is in the engine."""
+    """The ledger's record of one request in the engine."""
 
     request_id: str
     scheduled: float
     waited: QueueWait | None = None
     external_cached_tokens: int | None = None
-    """Prompt tokens loaded from outside the engine when the request was first scheduled."""
+    """Prompt tokens loaded from outside the engine."""
     kv_load: KvLoad | None = None
-    """The KV cache that was loaded for the request."""
     has_encoder: bool = False
     block_hashes: BlockHashes | None = None
-    """vLLM's hashes of the request's tokens, from which its prefix ladder is computed."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
-    """The number of the last step before each preemption."""
+    """The last step before each preemption."""
     resumed_in: list[int] = field(default_factory=list)
-    """The number of the first step after each resumption."""
+    """The first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return a copy of the track without the steps after step `last`."""
+        """A copy of the track without the steps after step `last`."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -54,7 +51,7 @@ class Track:
 
 
 class RequestEngineTime(NamedTuple):
-    """The engine time of one request. A field is None if the ledger cannot determine it."""
+    """A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -69,7 +66,7 @@ class RequestEngineTime(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """Seconds of `prefill.own` that the encoder took; None if the engine has no encoder."""
+    """Seconds of `prefill.own`; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -81,11 +78,9 @@ class Ledger:
         self._forgotten = 0
         self._ends = array("d")
         self._gaps = RangeMax()
-        """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums: entry k is the sum over the steps up to step k. In the comments, f = (the
-        # step's duration − stall − encoder's time) / the predicted duration. The encoder's seconds
-        # are also included in `_prefill` and `_shared`.
+        # Entry k is the sum over the steps up to k. f = (the step's duration − stall − encoder's
+        # time) / the predicted duration. `_prefill` and `_shared` include the encoder's seconds.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -118,7 +113,7 @@ class Ledger:
 
     @property
     def next_step(self) -> int:
-        """Number of the step that will end next."""
+        """The number of the step that will end next."""
         return self._forgotten + len(self._ends)
 
     def end_step(
@@ -133,18 +128,16 @@ class Ledger:
     ) -> float:
         """Add a step. Steps end in the order in which they were scheduled.
 
-        With asynchronous scheduling, vLLM launches the next step before it reads the outputs of
-        this step. Launching a prefill takes up to 30 ms of CPU time, so the outputs of a short step
-        before it are read late. This delay belongs to the prefill: the part of this step's duration
-        above the model's prediction is added to the next step's duration.
+        With asynchronous scheduling, vLLM launches the next step before it reads this step's
+        outputs. Launching a prefill takes up to 30 ms of CPU time, so a short step before it seems
+        to end late. Its duration above the model's prediction is therefore added to the next step.
 
         Args:
-            begun: the end of the previous step, or, after idle time, when the engine became busy.
+            begun: the end of the previous step, or when the engine became busy.
             ended: when the step's outputs were read.
-            encodes: whether the encoder of images or audio ran in the step. If True, the part of
-                the duration above the model's prediction counts as the encoder's time, and the
-                model is not updated with the step.
-            prefill_follows: whether the next step has prefill and was scheduled before this step
+            encodes: whether the encoder of images or audio ran. It gets the duration above the
+                model's prediction, and the model does not learn.
+            prefill_follows: whether the next step has prefill and was scheduled before this one
                 ended.
 
         Returns: the step's stall in seconds.
@@ -224,12 +217,11 @@ class Ledger:
         """Split a request's prefill and decode into parts.
 
         Args:
-            last: the last step that ended before the request ended; None for the newest ended step.
+            last: the last step that ended before the request ended; None for the newest.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: the parts in seconds, or None if the request's first steps were dropped. If the
-        request ended during its first step, the result contains the billed engine time, but no
-        parts of the phases.
+        Returns: seconds, or None if the request's first steps were dropped. A request that ended
+        during its first step has a bill, but no parts.
         """
         if last is None:
             last = self.next_step - 1
@@ -274,8 +266,7 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """Return the step that ran when the request was scheduled; None if that step was
-        dropped."""
+        """None if the step that ran when the request was scheduled was dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -289,11 +280,8 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return the seconds lost to preemptions before the first token, and after the first token.
-
-        The lost time begins at the preemption, and ends when the discarded work has been computed
-        again.
-        """
+        """Seconds before the first token, and after it: from a preemption until the discarded work
+        has been computed again."""
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
             resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
@@ -327,10 +315,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Some steps of the prefill phase contain no work for the request. The steps between a
-        # preemption and the next work for the request count as preempted time. The time of the
-        # other steps without work for the request is divided among the other requests' prefill and
-        # decode, in proportion to their work.
+        # Time without work for the request, except after a preemption, is divided among the other
+        # requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -375,8 +361,7 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Return the longest time between two tokens in seconds, or None for fewer than two
-        tokens."""
+        """Seconds; None for fewer than two tokens."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -391,8 +376,6 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """Return the largest number of prompt tokens of other requests in any one step of this
-        request."""
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -407,12 +390,8 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> RequestPhaseParts:
-    """Return parts that sum to `total`. `others_decode` is `total` minus the other parts.
-
-    Rounding, or work that the model does not include, can make the other parts exceed the total.
-    `own` and `others_prefill` are then scaled down. The measured parts `preempted` and `stall` stay
-    unchanged.
-    """
+    """`others_decode` is the rest. If the other parts exceed `total` by rounding, or by work that
+    the model lacks, `own` and `others_prefill` are scaled down; the rest is measured."""
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)
     modelled = own + others_prefill

@@ -2,24 +2,22 @@
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N + λ·L
 
-P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
-tokens after `start` earlier tokens of its request. C: context tokens that decoding requests read.
-N: decoding sequences. L: 1 in a step with prefill, otherwise 0. λ is the additional time to launch
-such a step: on a GPU, vLLM runs decodes as one CUDA graph, but usually launches the kernels of a
-prefill one by one. The coefficients are not negative. The fit is relative least squares with
-exponential forgetting, and with Huber weights, so that a long stall does not bias it. The fit is
-stored as normal equations. A step's duration is predicted before the step updates the model, so the
-reported error is an out-of-sample error.
+P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for p tokens after
+`start` earlier ones. C: context tokens that decoding requests read. N: decoding sequences. L: 1 in
+a step with prefill, otherwise 0. λ: the launch of a prefill, most of whose kernels vLLM launches
+one by one, but decodes as one CUDA graph.
+
+Non-negative relative least squares with exponential forgetting, stored as normal equations. Huber
+weights limit the bias of stalls (Huber, "Robust Estimation of a Location Parameter", 1964). A step
+is predicted before it updates the model, so the reported error is out-of-sample.
 
 Pure. docs/ledger.md describes the limits of the model.
-Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
 """
 
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
-"""Typical values of 1, P, Q, C, N, L. The variables are divided by these values, so that the normal
-equations are well conditioned."""
+"""Typical values of 1, P, Q, C, N, L, for well-conditioned equations."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 more steps."""
@@ -27,23 +25,20 @@ FORGET = 1 - 1 / 4000
 MIN_STEPS = 64
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Number of steps after which the equations are solved again. The first number applies to the first
-`SETTLED_STEPS` steps, and the second number to all later steps."""
+"""Steps between two solutions, in the first `SETTLED_STEPS` steps and later."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals above this multiple of the typical residual have a lower weight."""
+"""Residuals above this multiple of the typical one have a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A step is stalled if its duration exceeds the prediction by more than `STALL_TYPICAL` typical
-errors and by more than `STALL_RATIO` times the prediction."""
+"""A stalled step exceeds the prediction by both."""
 
 
 PACE_STEP = 0.02
-"""Relative change per step of `FittedStepModel.pace`, so that the pace rises from 1 to 2 in 35
-steps."""
+"""Relative change of `FittedStepModel.pace` per step: from 1 to 2 in 35 steps."""
 
 PACE_LIMIT = 50.0
 
@@ -53,7 +48,7 @@ _UP, _DOWN, _MIN = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class StepWork(NamedTuple):
-    """The work that was scheduled in one step."""
+    """P, Q, C and N of the model."""
 
     prefill_tokens: float
     prefill_attention: float
@@ -68,56 +63,51 @@ class FittedStepModel:
         self.steps = 0
         self._coefficients = [0.0] * 6  # in scaled units
         self.coefficients = _unscaled(self._coefficients)
-        """(γ, α, κ, β, δ, λ): seconds, and seconds per unit of P, Q, C, N, L."""
+        """(γ, α, κ, β, δ, λ) in seconds per unit."""
         self._normal = [[0.0] * 6 for _ in range(6)]  # the upper triangle
         self._moment = [0.0] * 6
         self._gain = 1.0
-        """Weight of the newest step. Raising this weight is equivalent to lowering the weights of
-        all earlier steps."""
+        """Weight of the newest step. It rises instead of all earlier weights falling."""
         self.pace = 1.0
-        """Running median of measured / predicted duration. The median follows a slower machine
-        within tens of steps; the fit needs thousands of steps."""
+        """Running median of measured / predicted duration, which follows a slower machine within
+        tens of steps."""
         self._typical_ratio = 0.2
         self._typical_of = [0.2, 0.2]
-        """Typical relative errors of steps without and with prefill. The duration of a launch
-        varies more than the duration of a CUDA graph."""
+        """Of steps without and with prefill. Launches vary more than CUDA graphs."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0
 
     @property
     def ready(self) -> bool:
-        """Return whether enough steps were fitted for a prediction."""
+        """Whether enough steps were fitted for a prediction."""
         return self.steps >= MIN_STEPS
 
     @property
     def error_ratio(self) -> float | None:
-        """Return the typical absolute out-of-sample error, relative to the prediction; None before
-        the first prediction."""
+        """Typical absolute out-of-sample error, relative to the prediction."""
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Return the share of the durations' variance that the predictions explain; None before the
-        first prediction."""
+        """Share of the durations' variance that the predictions explain."""
         if not self._weight:
             return None
         variance = self._square - self._sum * self._sum / self._weight
         return 1 - self._residual_square / variance if variance > 0 else None
 
     def predict(self, work: StepWork) -> float:
-        """Return the predicted duration of a step with this work, in seconds."""
+        """The predicted duration of a step in seconds."""
         gamma, alpha, kappa, beta, delta, launch = self._coefficients
         p, q, c, n = work
         predicted = gamma + beta * c / 1e5 + delta * n / 1e2
         return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
     def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
-        """Return the seconds of a step's duration that are a stall. `prefill`: whether the step has
-        prefill.
+        """Seconds of a step's duration that are a stall; 0 within the usual noise.
 
-        The result is 0 if the excess over the prediction is within the usual noise. If all recent
-        steps took longer than predicted, the machine has become slower, which is not a stall.
+        If all recent steps took longer than predicted, the machine has become slower, which is no
+        stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -133,16 +123,13 @@ class FittedStepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _MIN), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. If the residual were relative to the prediction,
-            # a slowdown of all steps would give all steps a low weight, and the fit could not
-            # follow.
+            # Relative to the pace, so that the fit can follow a slowdown of all steps.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             kind = work.prefill_tokens > 0
             typical = self._typical_of[kind]
             huber = min(1.0, HUBER * typical / stray) if stray > 0 else 1.0
-            # Like a running median, a mean of clipped values ignores stalls, but the mean takes
-            # less time to compute.
+            # A mean of clipped values ignores stalls, like a running median, but costs less.
             self._typical_of[kind] += 0.01 * (min(ratio, 4 * typical) - typical)
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio

@@ -1,9 +1,4 @@
-"""The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
-
-After each scheduling decision, this module determines why requests still wait, and sums the waiting
-time by reason. If this fails once, the sums are incomplete. After such a failure, the reasons of
-all requests are unknown.
-"""
+"""The requests in the scheduler's queue: why each waits, and the KV cache loaded for it."""
 
 import time
 from collections.abc import Container
@@ -17,16 +12,16 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet. Used only on the engine core's thread."""
+    """Used only on the engine core's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.queue: Queue | None = Queue()
-        """The queue, or None if the reasons for waiting cannot be determined."""
+        """None if the reasons for waiting cannot be determined."""
         self._obstacles: QueueObstacles | None = None
         self._loads: KvLoads | None = None
         self._describes_loads = True
-        """Whether the bytes and tiers of KV-cache loads are determined. False after a failure."""
+        """False after a failure."""
         self._loading: dict[str, KvLoad | None] = {}
         self._evicted = False
 
@@ -58,22 +53,21 @@ class WaitingRequests:
             self.queue = None
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove a request that joins the batch, and return its `QueueWait`."""
+        """Remove a request that joins the batch, and return its wait."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
-        """Return the KV cache that a connector loaded for a request that joins the batch: its bytes
-        and its tier."""
+        """The KV cache loaded for a request that joins the batch."""
         if request_id in self._loading:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
 
     def left(self, request_id: str) -> QueueWait | None:
-        """Remove a request that was never scheduled, and return its `QueueWait`."""
+        """Remove a request that was never scheduled, and return its wait."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
-        """Record that a request left the batch: it was preempted (`evicted`) or has ended."""
+        """A request was preempted (`evicted`) or has ended."""
         if evicted:
             self._evicted = True
         else:
@@ -82,17 +76,15 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """If the number of requests exceeds `most`, remove those that vLLM no longer has."""
+        """Above `most` requests, remove those that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 
     def forget_loads(self) -> None:
-        """Forget the bytes and tiers of all KV-cache loads, because some of them may be wrong."""
+        """Forget all KV-cache loads, because some may be wrong."""
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
-        """Return the bytes and the tier of the KV cache that a connector loads for a request, or
-        None if they are unknown."""
         tokens = external_tokens(request)
         if not tokens or not self._describes_loads:
             return None
@@ -107,7 +99,7 @@ class WaitingRequests:
 
 
 def external_tokens(request: Any) -> int | None:
-    """Return the number of prompt tokens that a KV connector provided."""
+    """The number of prompt tokens that a KV connector provided."""
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
         return int(prefill.num_external_cached_tokens)

@@ -1,8 +1,7 @@
 """Captures the requests of an engine core whose front end is not Python.
 
-The scheduler's hooks call this code on the engine core's own thread, so it only copies values. The
-threads of `export.sender` do all other work. Like a front end, these threads read the accounts from
-the engine's link.
+This code runs on the engine core's thread, so it only copies values. The threads of `export.sender`
+do the rest.
 """
 
 import logging
@@ -31,7 +30,7 @@ logger = logging.getLogger("vllm.tailspan")
 OPEN_LIMIT: Final = 65536
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics are stored. The statistics are added up each second."""
+"""Steps whose statistics are stored until they are added up each second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "stop": "stop",
@@ -57,13 +56,13 @@ class EngineRequest(Flight):
         super().__init__(None, traceparent, load)
         self.engine = engine
         self.cached_tokens: int | None = None
-        """Prompt tokens from a cache; None before the request joined the batch."""
+        """None before the request joined the batch."""
         self.prefill: Any = None
         """vLLM's `PrefillStats`, which vLLM completes with the first output."""
 
 
 class EngineCapture:
-    """Captures the requests of this engine core. See `RequestListener`.
+    """See `RequestListener`.
 
     Args:
         link: the token of this engine's own link.
@@ -79,9 +78,9 @@ class EngineCapture:
         self._state: EngineState | None = None
         self._steps: deque[Any] = deque(maxlen=STEPS_LIMIT)
         self._probed = False
-        self.sender.observe(self._engines, _nothing, lambda: self.in_flight, _not_reported)
+        self.sender.observe(self._engines, lambda: None, lambda: self.in_flight, _not_reported)
         self.sender.serves_port(port)
-        # A child process of `multiprocessing` ends without calling `atexit` handlers.
+        # A child process of `multiprocessing` ends without `atexit` handlers.
         Finalize(self, self.sender.close, exitpriority=10)
 
     @guard.catch_exceptions("engine_only.introduced")
@@ -169,8 +168,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.stepped")
     def stepped(self, results: Any) -> None:
-        """Record a step's statistics, which vLLM includes in the outputs for one of the front
-        ends."""
+        """vLLM gives a step's statistics to one of the front ends."""
         for outputs in results.values():
             stats = outputs.scheduler_stats
             if stats is not None:
@@ -185,10 +183,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.closed")
     def closed(self) -> None:
-        """Forget all requests, because the hooks are switched off and will not report their ends.
-
-        If these requests were kept, they would seem to hang.
-        """
+        """Forget all requests, which would seem to hang without the hooks."""
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
 
@@ -223,7 +218,3 @@ def _load(scheduler: Any) -> dict[str, Number]:
 def _not_reported(flight: Flight, now: float) -> RequestRecord:
     """Never called: requests without an HTTP exchange are not reported while in flight."""
     raise NotImplementedError
-
-
-def _nothing() -> None:
-    """Do nothing."""

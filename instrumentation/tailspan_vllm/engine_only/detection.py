@@ -1,9 +1,7 @@
-"""Detects whether this engine core's front end is vLLM's Rust front end, which has no plugins.
+"""Detects vLLM's Rust front end, which loads no plugins.
 
-With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers. The
-variable has no effect in a program that creates vLLM's `LLM`. `vllm-rs serve` starts its engine
-cores through the module `headless_engine`. An engine core inherits the command line of the process
-that starts it.
+`vllm serve` starts it with `VLLM_USE_RUST_FRONTEND=1`. `vllm-rs serve` starts its engine cores
+through the module `headless_engine`. An engine core inherits its parent's command line.
 
 Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """
@@ -18,12 +16,7 @@ _MANAGED: Final = "headless_engine.py"
 
 
 def has_rust_front_end(command_line: Sequence[str]) -> bool:
-    """Return whether the Rust front end serves the requests of this engine core.
-
-    Args:
-        command_line: the command line of the process that started the engine core, as in
-            `sys.argv`.
-    """
+    """`command_line`: as in `sys.argv`."""
     if not command_line:
         return False
     if command_line[0].endswith(_MANAGED):
@@ -32,7 +25,7 @@ def has_rust_front_end(command_line: Sequence[str]) -> bool:
 
 
 def served_port(command_line: Sequence[str]) -> int | None:
-    """Return the port of the server, or None if the command line does not contain it.
+    """None if the command line does not contain the port.
 
     All engine cores must find the same port, because it is part of the replica's name.
     """
@@ -48,7 +41,6 @@ def served_port(command_line: Sequence[str]) -> int | None:
 
 
 def _chosen() -> bool:
-    """Return whether this vLLM has the Rust front end, and is configured to use it."""
     try:
         from vllm import envs
 

@@ -1,7 +1,4 @@
-"""Builds the record of a request that only the engine core observed.
-
-The record begins in the queue, and ends with the last token. Runs on the reading thread.
-"""
+"""Builds the record of a request that only the engine core observed: from queue to last token."""
 
 import re
 import time
@@ -14,12 +11,10 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""The front end appends this suffix to the response's id to get the engine's id of the request. The
-suffix makes the ids unique in the engine."""
+"""Appended to the response's id by the front end."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""Maps the prefix of a request id to the request's operation. Requests with other prefixes are text
-completions."""
+"""By prefix of the request id; other requests are text completions."""
 
 
 class Ended(NamedTuple):
@@ -33,10 +28,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """Return the record of a request, without the measurements of the step ledger (its account).
-
-    `AccountJoin` adds these measurements.
-    """
+    """`AccountJoin` adds the measurements of the step ledger."""
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()
     response_id = _RANDOM_SUFFIX.sub("", ended.request_id)

@@ -1,7 +1,6 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
-Numbers, booleans and names are reported unchanged. A value that could identify the server's owner,
-such as the path of a model, is reported as a digest.
+A text that could identify the server's owner, such as a model's path, is reported as a digest.
 """
 
 import hashlib
@@ -61,8 +60,7 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes when it starts. These values can differ between two starts with
-the same arguments, so they are not part of the fingerprint."""
+"""Computed when the engine starts, so not part of the fingerprint."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -73,15 +71,10 @@ def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 
 MEASURED = _names_in(_MEASURED)
 NAMES = _names_in(_ARGUMENTS) | MEASURED
-"""Names of all reported arguments."""
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the effective values of the arguments that affect latency. A key consists of the part
-    of vLLM's configuration and the argument's name, such as `scheduler.max_num_seqs`.
-
-    Unset and unsupported arguments are left out.
-    """
+    """The effective values by names such as `scheduler.max_num_seqs`, without unset ones."""
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
         for part, argument_names in table.items():
@@ -96,7 +89,7 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Return eight hex digits that identify the values of the arguments."""
+    """Eight hex digits that identify the values of the arguments."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 

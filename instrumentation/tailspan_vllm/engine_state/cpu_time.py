@@ -1,7 +1,6 @@
-"""Reads the CPU time of this process, of an engine core and of the machine, and this process's age.
+"""CPU time of this process, of an engine core and of the machine; age of this process.
 
-Totals count from the first reading. Unavailable values are left out; no exception is raised. The
-module works only on Linux.
+Totals count from the first reading. Unavailable values are left out. Linux only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -28,7 +27,7 @@ class Processors:
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """Return the CPU seconds of this process and of the machine, by metric name."""
+        """Of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
@@ -43,12 +42,11 @@ class Processors:
         return totals
 
     def core(self, process: int | None) -> dict[str, float]:
-        """Return the CPU seconds of an engine core's process, by metric name."""
+        """CPU seconds of an engine core's process, by metric name."""
         if process is None:
             return {}
         try:
-            # The fields follow the program's name in parentheses. The name may contain any
-            # character, so search for the last parenthesis.
+            # The program's name in parentheses may contain a parenthesis.
             fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):
@@ -60,8 +58,7 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Return the first kilobyte of a file as bytes. Reading the file as text takes twice as
-    long."""
+    """Reading the file as text takes twice as long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)
@@ -70,7 +67,7 @@ def _begin_of(path: str) -> bytes:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """Return the seconds since this process started, or None if unavailable."""
+    """Seconds since this process started, or None if unavailable."""
     try:
         text = (proc / "self" / "stat").read_text()
         started_ticks = int(text.rpartition(")")[2].split()[19])

@@ -1,8 +1,4 @@
-"""The hardware of an engine, the shape of its model, and its loading time.
-
-These values are reported once, in the engine's start event. Tailspan computes bytes, FLOPs and cost
-from these values.
-"""
+"""The hardware of an engine, and its loading time."""
 
 import time
 from collections.abc import Callable
@@ -16,32 +12,25 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MAX_LOADING_S = 3_600.0
-"""Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If a process is older than this, it created the engine long
-after its own start, so the age of the process is not the loading time."""
+"""Six times VLLM_ENGINE_READY_TIMEOUT_S (600 s). An older process created the engine long after its
+own start."""
 
 
 class Machine(NamedTuple):
-    """The device's name, the number of devices per engine, and the model's shape, by key."""
+    """The device's name, devices per engine, and the model's shape by key."""
 
     device: str | None
     gpus: int | None
     shape: dict[str, Scalar]
     loading_s: float | None = None
-    """Seconds from the start of the process until the engine was ready."""
+    """From the start of the process until the engine was ready."""
 
 
 UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """Return the hardware, model shape and loading time, as far as this vLLM provides them.
-
-    Raises no exception; a value that cannot be read is left out.
-
-    Args:
-        started_unix_ns: time at which the engine was ready; None for the current time.
-    """
+    """What this vLLM provides. Never raises. `started_unix_ns`: None for now."""
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
     device = _attempt("device", _device)
     gpus = _attempt("gpus", lambda: _gpus(vllm_config))

@@ -1,7 +1,6 @@
-"""Converts the statistics of KV connectors to one format.
+"""Converts the statistics of KV connectors to one format. Pure.
 
-Pure. The supported connectors are NIXL and offloading (with short or full names of metrics), alone
-or inside a multi connector. Unknown statistics are ignored.
+Supports NIXL and offloading (short or full metric names), alone or inside a multi connector.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -30,9 +29,7 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Maps each of the connectors' metrics to one or two of Tailspan's metrics. A transfer between the
-GPU and an offloading tier is counted in the metric of all transfers, and in the metric of its
-direction."""
+"""Transfers to and from an offloading tier count in total and by direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
         "op_size": names.KV_OFFLOAD_LOAD_BYTES,
@@ -43,16 +40,14 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""For each direction of a transfer, maps the connector's short names to this direction's metrics.
-In the offloading connector's statistics, each direction is a key, and its value has the short names
-as keys."""
+"""By direction, a key in the offloading connector's statistics."""
 
 _MAX_DEPTH: Final = 4
-"""Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""
+"""Multi connector, its connectors, a metric, the metric's labels."""
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
-    """Return the amounts transferred since the previous statistics, by metric name."""
+    """The amounts transferred since the previous statistics, by metric name."""
     sums: dict[str, int | float] = {}
     for name, amount in _amounts(stats, _MAX_DEPTH):
         sums[name] = sums.get(name, 0) + amount
@@ -80,7 +75,7 @@ def _amounts(
 
 
 def _numbers(value: Any, depth: int = 2) -> Iterator[int | float]:
-    """Yield a metric's numbers: one number, a list, or a mapping of labels to numbers or lists."""
+    """One number, a list, or a mapping of labels to numbers or lists."""
     if isinstance(value, int | float):
         if value >= 0:
             yield value

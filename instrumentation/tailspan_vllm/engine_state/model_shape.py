@@ -1,10 +1,9 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
-The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged.
-`roofline/shape_from_config.py` interprets the keys, so a new model needs no new version of the
-plugin. Only numbers, booleans and type names are reported, never a path or the name of a
-checkpoint. A key inside a part of the configuration has the part's name as prefix. A list is
-reported as the number of occurrences of each value: `layer_types.sliding_attention` = 20.
+Keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged;
+`roofline/shape_from_config.py` interprets them. Only numbers, booleans and type names are reported,
+never a path or the name of a checkpoint. A nested key has its part's name as prefix. A list is
+reported as counts: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -97,7 +96,7 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of parts that only some architectures have. Only the presence of these parts is reported."""
+"""Parts of some architectures. Only their presence is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",
@@ -120,10 +119,7 @@ _TEXT_LIMIT: Final = 64
 
 
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the shape of an engine's model and of its parallelism, by key.
-
-    If vLLM's configuration has an unexpected structure, this function can raise any exception.
-    """
+    """Can raise any exception if vLLM's configuration has an unexpected structure."""
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)
     text = getattr(model, "hf_text_config", None) or whole
@@ -179,7 +175,7 @@ def _add_quantisation(shape: dict[str, Scalar], path: str, part: Mapping[Any, An
 
 
 def _scalar(value: Any) -> Scalar | None:
-    """Return a number, a boolean or a type name. Return None for any other text, such as a path."""
+    """None for other text, such as a path."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, bool | int | float):

@@ -1,4 +1,4 @@
-"""Defines the state of one engine: gauges, running totals, configuration, hardware."""
+"""The state of one engine: gauges, running totals, configuration, hardware."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ Number = int | float
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    pass
 
 
 @dataclass(slots=True)
 class EngineState:
-    """Gauges and running totals of one engine, by their metric names in `names.py`."""
+    """By metric names in `names.py`."""
 
     engine: int
     started_unix_ns: int
@@ -26,16 +26,14 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Number of failures of each hook of the plugin in the engine core's process."""
+    """Hook failures in the engine core's process."""
     drops: dict[str, int] = field(default_factory=dict)
 
     load: Any = None
-    """vLLM's latest `SchedulerStats`, or None. `step_statistics.load_of` converts it to an
-    `EngineLoad`."""
+    """vLLM's latest `SchedulerStats`; `step_statistics.load_of` converts it."""
     catch_up: Callable[[], None] = _nothing
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
-    """The effective engine arguments (`config_fingerprint.arguments_of`)."""
     machine: Machine = UNKNOWN
 
     def add(self, name: str, amount: Number) -> None:
@@ -48,12 +46,11 @@ class EngineState:
         hook_failures: Mapping[str, int],
         drops: Mapping[str, int] | None = None,
     ) -> "EngineState":
-        """Return a copy that later steps do not change.
+        """A copy that later steps do not change.
 
         Args:
-            own_totals: totals of the instrumentation itself.
-            hook_failures: failures of the plugin's hooks in this process, by hook.
-            drops: number of requests that are not reported, by reason.
+            hook_failures: in this process, by hook.
+            drops: requests that are not reported, by reason.
         """
         return replace(
             self,

@@ -13,7 +13,7 @@ from tailspan_vllm.guard import missing
 
 
 class EngineLoad(NamedTuple):
-    """Number of waiting and running requests, and KV-cache usage; None if unknown."""
+    """Waiting and running requests, and KV-cache usage; None if unknown."""
 
     waiting: int | None
     running: int | None
@@ -21,11 +21,7 @@ class EngineLoad(NamedTuple):
 
 
 def load_of(seen: Any) -> EngineLoad:
-    """Return the numbers of requests and the KV-cache usage.
-
-    Args:
-        seen: the `SchedulerStats` of a step, or gauges by metric name.
-    """
+    """Convert the `SchedulerStats` of a step, or gauges by metric name."""
     if seen is None:
         return EngineLoad(None, None, None)
     if isinstance(seen, Mapping):
@@ -53,7 +49,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """Return the attributes that `add_steps` requires but these statistics lack."""
+    """The attributes that `add_steps` requires but these statistics lack."""
     for of_scheduler, of_iteration, _ in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -64,7 +60,7 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add the statistics of steps to an engine's totals, and update its gauges."""
+    """Add steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     iterated, latest = False, None
@@ -108,16 +104,15 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Since 0.20, vLLM does not count deferred requests as waiting requests.
+    # Since 0.20, vLLM does not count deferred requests as waiting.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The engine core reports the number of waiting requests with an adapter (`WAITING_LORAS`).
-    # vLLM's own number lacks requests that were never scheduled, because a request's QUEUED event
-    # arrives only with its first output.
+    # The engine core reports `WAITING_LORAS`; vLLM's number lacks requests that were never
+    # scheduled.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
@@ -128,12 +123,11 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Cache hits in other tiers are counted only in the metric
-of all external hits."""
+"""Hits in other tiers are counted only as external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """Add statistics that only some engines have: KV connector, speculation, FLOPs and bytes."""
+    """Statistics of only some engines."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

@@ -1,7 +1,6 @@
-"""Completes the front end's request records and engine states with the data of the engine cores.
+"""Completes request records and engine states with the data that the engine cores send.
 
-The data arrives over the link: accounts of requests, samples and identities. One thread may read
-the link while another completes records.
+One thread may read the link while another completes records.
 """
 
 import threading
@@ -26,11 +25,10 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 ACCOUNTS_LIMIT = 32768
-"""Maximum number of accounts that wait for their record, including accounts of requests to other
-API servers."""
+"""Accounts that wait for their record, including those of other API servers."""
 
 ENGINES_LIMIT = 1024
-"""Maximum number of engines with stored messages; no server has more engines."""
+"""No server has more engines."""
 
 DISCOVER_S = 5.0
 
@@ -41,7 +39,7 @@ _AS_SETTLED = tuple(
 
 
 class AccountJoin:
-    """Stores the engines' messages until they are added to a record or an engine's state.
+    """Stores the engines' messages until they are used.
 
     Args:
         token: the link's token, or None without a link.
@@ -52,8 +50,7 @@ class AccountJoin:
         self._link = FrontEndLink(token) if token else None
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
-        """Encoded accounts by request id. Every API server receives the accounts of all requests,
-        but decodes only the accounts of its own requests."""
+        """By request id. Every API server receives all accounts, but decodes only its own."""
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
@@ -67,16 +64,14 @@ class AccountJoin:
 
     @property
     def connections(self) -> int:
-        """Return the number of engines with an open connection."""
+        """The number of connected engines."""
         return 0 if self._link is None else self._link.connections
 
     def read(self, look: bool = False) -> int:
-        """Read the messages that have arrived, store them, and return their number.
+        """Read and store messages, and return their number.
 
         Args:
-            look: whether to connect to new engines first. If False, this method connects to new
-                engines only every `DISCOVER_S` seconds, or at every call while no engine is
-                connected.
+            look: whether to connect to new engines now, and not only every `DISCOVER_S` seconds.
         """
         if self._link is None:
             return 0
@@ -110,8 +105,7 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's stored sample. The longest step of all replaced samples is kept until
-        the next export."""
+        """Keep the longest step until the next export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -120,17 +114,14 @@ class AccountJoin:
         self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
-        """Add the request's account and its engine's model and configuration to a record.
-
-        Returns: True if the record is complete, False if the account may still arrive.
-        """
+        """Complete a record. Return False if its account may still arrive."""
         with self._lock:
             return self._apply(record)
 
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # The front end of an offline LLM has no stat logger, so it has no model name.
+            # An offline LLM has no stat logger with the model's name.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()
@@ -167,7 +158,7 @@ class AccountJoin:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
             # Without vLLM's statistics (--disable-log-stats, or an offline LLM), only the account
-            # contains these timestamps.
+            # has these.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -175,10 +166,7 @@ class AccountJoin:
         return True
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
-        """Return states of the engines that have no stat logger in this process.
-
-        An offline `LLM`, for example, loads no stat loggers.
-        """
+        """States of the engines without a stat logger here, such as those of an offline `LLM`."""
         with self._lock:
             identities = dict(self._identities)
         self._unclaimed.update(engine for engine in identities if engine not in known)
@@ -197,17 +185,17 @@ class AccountJoin:
         ]
 
     def process_of(self, engine: int) -> int | None:
-        """Return the process id of an engine, or None until its identity has arrived."""
+        """None until the engine's identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
 
     def start_of(self, engine: int) -> EngineInstants | None:
-        """Return the instants of an engine's start, or None if they are unknown."""
+        """The instants of an engine's start, or None if unknown."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
-        """Add to an engine's state the totals and the step model that its engine core has sent."""
+        """Add the totals and the step model of an engine core."""
         state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
@@ -224,10 +212,7 @@ def _drop(error: ValueError) -> None:
 
 
 def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Set the timestamps of a request that only the engine core observed.
-
-    The request ends with its last token, because the delivery is unknown.
-    """
+    """Set the timestamps of a request that only the engine core observed."""
     record.queued = reached = record.received
     for name in ("scheduled", "first_token", "last_token"):
         instant = getattr(account, name)
@@ -239,11 +224,7 @@ def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -
 
 
 def _set_instants_until_left(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Set the engine's timestamps that precede the client's disconnection.
-
-    Later timestamps are left out, because the engine may continue the request until the abort
-    arrives.
-    """
+    """Up to the client's disconnection; the engine may continue until the abort arrives."""
     if account.waited is None:
         return
     reached = max(record.received, record.handed or record.received)

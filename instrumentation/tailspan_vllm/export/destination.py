@@ -1,8 +1,9 @@
-"""Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
+"""Reads the OTEL_EXPORTER_OTLP_* variables: where and how each signal is sent.
 
-A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general variable.
-A malformed value is reported and replaced by the default. Source: OpenTelemetry specification,
-"OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
+A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general one. A
+malformed value is reported and replaced by the default.
+
+Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
 import math
@@ -21,15 +22,14 @@ Complain = Callable[[str], None]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-"""The default time limit of an export in OpenTelemetry's specification."""
+"""The default of OpenTelemetry's specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""A timeout variable with this value or more is read as milliseconds, as in the specification. A
-smaller value is read as seconds, as in OpenTelemetry's Python exporters. Practical timeouts are
-between 1 s and 1,000 s, so the unit is never ambiguous."""
+"""From here on, milliseconds as in the specification; below, seconds as in OpenTelemetry's Python
+exporters. Practical timeouts are between 1 s and 1,000 s."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
-"""Characters that are allowed both in gRPC metadata and in HTTP headers."""
+"""Allowed both in gRPC metadata and in HTTP headers."""
 
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _HOST_AND_PORT: Final = re.compile(r"[^/:\s]+:[0-9]{1,5}")
@@ -53,15 +53,14 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """The endpoint as log lines show it, without a password and without OTLP's own path."""
+        """For log lines: without a password and without OTLP's own path."""
         if "://" in self.endpoint:
             return _without_password(self.endpoint).removesuffix(f"/v1/{self.signal}")
         return f"{'https' if self.secure else 'http'}://{self.endpoint}"
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol. If none is configured, return the protocol that is usual for
-    the endpoint's port."""
+    """By default, the usual protocol of the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -80,12 +79,7 @@ def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
 def destination_of(
     environ: Mapping[str, str], signal: Signal, protocol: Protocol, complain: Complain
 ) -> Destination:
-    """Read the variables of one signal.
-
-    Args:
-        signal: the signal, whose own variables override the general variables.
-        complain: called with one line for each malformed value.
-    """
+    """Read the variables of one signal. Call `complain` with a line per malformed value."""
     reader = _Reader(environ, signal, complain)
     endpoint, secure = reader.endpoint(protocol)
     certificate = reader.file("CERTIFICATE")
@@ -112,8 +106,7 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """Return the name and value of the variable that applies. The value is empty if the
-        variable is unset."""
+        """The name of the variable that applies, and its value, empty if unset."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",
@@ -123,7 +116,6 @@ class _Reader:
         return f"OTEL_EXPORTER_OTLP_{variable}", ""
 
     def endpoint(self, protocol: Protocol) -> tuple[str, bool]:
-        """Return the endpoint, and whether it uses TLS."""
         name, given = self._given("ENDPOINT")
         if protocol == "http/protobuf":
             path = f"/v1/{self._signal}"
@@ -152,8 +144,7 @@ class _Reader:
         return given.lower() == "true"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers to send. Complaints never contain a header's value, which may be
-        secret."""
+        """Complaints never contain a header's value, which may be secret."""
         name, given = self._given("HEADERS")
         headers = []
         for number, pair in enumerate(given.split(",") if given else (), 1):
@@ -170,7 +161,6 @@ class _Reader:
         return tuple(headers)
 
     def timeout_s(self) -> float:
-        """Return the time limit of one export."""
         name, given = self._given("TIMEOUT")
         if not given:
             return DEFAULT_TIMEOUT_S
@@ -185,7 +175,6 @@ class _Reader:
         return timeout / 1000 if timeout >= _MILLISECONDS_FROM else timeout
 
     def compression(self) -> Compression:
-        """Return the compression method for message bodies."""
         name, given = self._given("COMPRESSION")
         match given.lower():
             case "" | "none":
@@ -198,7 +187,7 @@ class _Reader:
         return "none"
 
     def file(self, variable: str) -> str | None:
-        """Return the path of a readable file, or None."""
+        """The path of a readable file, or None."""
         name, given = self._given(variable)
         if not given:
             return None

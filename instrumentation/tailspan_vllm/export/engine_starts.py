@@ -1,8 +1,6 @@
-"""Sends the event of each engine start until the collector accepts or refuses it, and again after
-an outage.
+"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-An event that is sent again has the same content and timestamp, so the receiver can discard the
-duplicate.
+A repeated event is identical, so the receiver can discard it.
 """
 
 import time
@@ -20,12 +18,8 @@ Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
-    """The starts of the engines that this process reports. Use it only on one thread.
-
-    Args:
-        clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
-            change.
-    """
+    """Use it only on one thread. `clock_unix_ns` returns the timestamp of a configuration
+    change."""
 
     def __init__(
         self,
@@ -40,23 +34,17 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent, because the collector may have lost them, or may be a new
-        collector."""
+        """Send all starts again: the collector may have lost them, or be a new one."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector has not accepted. Do nothing during a retry
-        pause.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Send due starts, unless a retry pause runs. `now`: monotonic seconds."""
         for state in states:
             self._notice(state)
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # Each message contains one event, so that a refusal affects only this event.
+            # One event per message, so that a refusal affects only this event.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

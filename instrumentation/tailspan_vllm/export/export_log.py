@@ -1,4 +1,4 @@
-"""Logs where data is sent, and one line whenever the outcome of sending changes."""
+"""Logs where data is sent, and each change in the outcome of sending."""
 
 import logging
 import time
@@ -20,11 +20,7 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Logs changes in the outcomes of sending. Used only on the sending thread.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Used only on the sending thread."""
 
     def __init__(
         self,
@@ -82,8 +78,7 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Two refusals with the same status code count as the same refusal, because the text after
-        # the code can vary.
+        # The text after the status code can vary.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

@@ -27,9 +27,7 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.settings import Settings, resource_attributes
 
 SAMPLES_PER_EXPORT: Final = 120
-"""Samples per message. A sample has about 6 kB, and many collectors accept at most 4 MiB per
-message.
-"""
+"""A sample has about 6 kB; many collectors accept at most 4 MiB."""
 
 
 class Exporter:
@@ -39,8 +37,7 @@ class Exporter:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # Detect the resource's attributes now: OpenTelemetry's detectors start threads, which fails
-        # while a program is ending.
+        # Now, because OpenTelemetry's detectors start threads, which fails while a program ends.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
@@ -59,7 +56,7 @@ class Exporter:
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
-        """Set the port in the replica's name. If the port is new, send engine starts again."""
+        """Set the port in the replica's name. A new one sends engine starts again."""
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()
@@ -81,7 +78,7 @@ class Exporter:
 
     @guard.catch_exceptions("send_samples")
     def send_samples(self, samples: deque[EngineStateSample]) -> None:
-        """Send samples, or keep the latest `SAMPLES_LIMIT` while the collector is unreachable."""
+        """Keeps the latest `SAMPLES_LIMIT` while the collector is unreachable."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
@@ -90,15 +87,13 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.unavailable - {"logs"}:
-            # The collector may have lost the starts, or may be a new collector.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.catch_exceptions("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight, unless spans are waiting, because reports must not delay
-        spans."""
+        """Unless spans are waiting, which reports must not delay."""
         if (
             self._settings.events
             and self._settings.spans

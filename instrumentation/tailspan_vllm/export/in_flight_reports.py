@@ -1,9 +1,8 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
-Each report is a log record (`tailspan.request.in_flight`) with the ids that the request's span will
-have. Each report contains the request's age at the previous report. The span contains the request's
-age at the last report. The next message is built only after the collector has accepted or refused
-the current message.
+A report is a log record (`tailspan.request.in_flight`) with the ids of the future span. It contains
+the request's age at the previous report, and the span the age at the last one. The next message is
+built only after the current one was accepted or refused.
 """
 
 import time
@@ -21,16 +20,13 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Minimum age of a reported request. Most requests below this age end before the next message is
-sent."""
+"""Most younger requests end before the next message."""
 
 REPORT_S: Final = 10.0
-"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
-report."""
+"""Below the 15 s after which objectives are evaluated again."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at the
-same time on the largest GPUs (`max_num_seqs`)."""
+"""Per message, oldest first. vLLM runs at most 1,024 requests at a time (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
@@ -40,7 +36,7 @@ BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
 class InFlightReports:
-    """Reports the requests in flight of one process. Use it only on one thread."""
+    """Use it only on one thread."""
 
     def __init__(
         self,
@@ -54,14 +50,10 @@ class InFlightReports:
         self._due = 0.0
         self._pending: ExportLogsServiceRequest | None = None
         self._before: list[tuple[Flight, float | None]] = []
-        """The requests in the pending message, with the time of their previous report."""
+        """The pending requests, with the time of their previous report."""
 
     def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
-        """Send a report if one is due.
-
-        Args:
-            build: builds the record of a request.
-        """
+        """Send a report if one is due."""
         now = self._clock()
         if self._pending is None and now >= self._due:
             self._due = now + REPORT_S
@@ -90,8 +82,7 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Set `reported_at` first, and then check whether the request has ended. If the request
-            # ends after this check, its span contains the new `reported_at`.
+            # If the request ends only after this check, its span contains the new `reported_at`.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -1,9 +1,7 @@
 """Sends one signal's items in order.
 
-A batch that must be sent again stays at the front of the queue until a pause is over. If the
-collector refuses a batch, the outbox tries batches of half the size, down to a single item. A
-single item that is refused is dropped and counted. The batch size grows again after each
-accepted batch.
+A batch that must be sent again stays at the front. A refused batch is halved, down to a single
+item, which is then dropped and counted. The size grows again with each accepted batch.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -22,13 +20,12 @@ EXPORTS_PER_ROUND: Final = 64
 
 
 class Outbox(Generic[T]):
-    """Sends the items of a queue in batches. Use it only on one thread.
+    """Use it only on one thread.
 
     Args:
-        encode: encodes a batch as a message. If this function raises an exception for a single
-            item, the item is dropped.
+        encode: encodes a batch. A single item for which this raises is dropped.
         drop: called with the number of dropped items and the reason.
-        note: called with every outcome, for the log.
+        note: called with every outcome.
     """
 
     def __init__(
@@ -51,10 +48,10 @@ class Outbox(Generic[T]):
         self._size = batch_limit
 
     def send(self, queue: deque[T], taken: Callable[[Sequence[T]], None] = lambda _: None) -> None:
-        """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` exports were made.
+        """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` is reached.
 
         Args:
-            queue: the queue; other threads may append to it.
+            queue: other threads may append to it.
             taken: called with the items that were sent or dropped.
         """
         for _ in range(EXPORTS_PER_ROUND):
@@ -79,7 +76,7 @@ class Outbox(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: ExportResponse, batch: Sequence[T]) -> bool:
-        """Return True if the batch was sent or dropped, and False if it must be sent again."""
+        """False if the batch must be sent again."""
         now = self._clock()
         if outcome.verdict is ExportVerdict.ACCEPTED:
             self._backoff.reset()
@@ -95,6 +92,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is ExportVerdict.DENIED:
-            # The collector would refuse the next batch too. With a pause, fewer batches are lost.
+            # The next batch would be refused too. With a pause, fewer are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

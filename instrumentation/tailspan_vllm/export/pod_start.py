@@ -1,9 +1,8 @@
 """Asks the Kubernetes API for the durations of a start's parts before the server's first process.
 
-The API is asked once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
-two GET requests, for this pod and for its events, with the token of the pod's service account.
-Exports never wait for this thread. If the API does not answer in time, or refuses a request, the
-plugin logs one line, and these parts stay unknown.
+Once per start, and only with `TAILSPAN_KUBERNETES=true`, a separate thread sends two GET requests,
+for this pod and for its events, with the token of the pod's service account. Exports never wait for
+it. If the API refuses or is late, one line is logged, and these parts stay unknown.
 """
 
 import json
@@ -24,29 +23,27 @@ from tailspan_vllm.start_up.process import descends_from_process_1, first_proces
 logger = logging.getLogger("vllm.tailspan")
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts the service account's token, the API's certificate and the namespace."""
+"""Where Kubernetes mounts the token, the API's certificate and the namespace."""
 
 MAX_WAIT_S: Final = 10.0
-"""Maximum time that the report of a start waits for the Kubernetes API's answers."""
+"""Maximum time that the report of a start waits."""
 TIMEOUT_S: Final = 3.0
-"""Maximum time to connect, and maximum time without data while an answer arrives."""
+"""To connect, and without data while an answer arrives."""
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of an answer. A pod has at most 1.5 MiB, the default limit of etcd."""
+"""A pod has at most 1.5 MiB, the default limit of etcd."""
 MAX_EVENTS: Final = 500
 _RIGHTS: Final = "the service account needs `get pods` and `list events` in its namespace"
 
 
 class _UnknownError(Exception):
-    """Parts of the pod's start before the server's first process are unknown. The exception's
-    message is the reason."""
+    """The message is the reason."""
 
 
 class PodStart:
-    """The parts of the start before the server's first process. Use it only on one thread.
+    """Use it only on one thread.
 
     Args:
-        environ: the environment, which contains the address of the API, the pod's names, and the
-            time at which the first process started.
+        environ: contains the address of the API, the pod's names, and the first process's start.
         account: the folder of the service account.
     """
 
@@ -59,10 +56,7 @@ class PodStart:
         self._parts: dict[str, float] | None = None if settings.kubernetes else {}
 
     def parts(self) -> dict[str, float] | None:
-        """Return the parts in seconds by attribute name, or None until the API's answers are known.
-
-        The first call starts the thread. The result is empty if the parts are unknown.
-        """
+        """Seconds by attribute name, empty if unknown. None until the API has answered."""
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MAX_WAIT_S
             threading.Thread(target=self._ask, name="tailspan-kubernetes", daemon=True).start()
@@ -151,7 +145,7 @@ class PodStart:
 
 
 def _labels(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the resource attributes that the environment sets."""
+    """The resource attributes that the environment sets."""
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     pairs = (each.partition("=") for each in given.split(","))
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs if value.strip()}

@@ -1,5 +1,4 @@
-"""Reads the engines' messages, completes requests and samples engines, without using the
-network."""
+"""Reads the engines' messages, completes requests and samples engines, without the network."""
 
 import os
 import time
@@ -22,17 +21,15 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""Maximum time that a request's record waits for its account, the engine core's measurements of
-this request."""
+"""Maximum time that a record waits for its account."""
 
 CPUS: Final = os.cpu_count()
 
 SAMPLES_LIMIT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
-loses no counts, because totals are cumulative."""
+"""Dropping the oldest samples loses no counts, because totals are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
-"""Empty resource for encoding spans. The export adds the replica's resource."""
+"""For encoding spans. The export adds the replica's resource."""
 
 
 class EngineCoreReader:
@@ -40,16 +37,14 @@ class EngineCoreReader:
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
-        """The engines to sample each second, by number. The reader adds engines that it finds only
-        through the link."""
+        """The engines to sample, by number, including those found through the link."""
         self.samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
-        """Returns the requests in flight, or None if this process does not capture them."""
+        """None if this process does not capture requests."""
         self.served: float | None = None
-        """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
+        """When the HTTP server was ready, in monotonic seconds."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns, by name, the durations of the start's parts before the server's first process.
-        Returns None if this is not known yet."""
+        """Seconds of the parts before the first process, by name; None until known."""
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()
@@ -59,16 +54,12 @@ class EngineCoreReader:
 
     @property
     def connected(self) -> bool:
-        """Return whether the connections to all engines are open."""
+        """Whether the connections to all engines are open."""
         return self._join.connections >= max(1, len(self.engines))
 
     @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
-        """Read the messages that have arrived on the link.
-
-        Args:
-            look: whether to connect to new engines first.
-        """
+        """Read messages. `look`: whether to connect to new engines first."""
         self.messages = 0
         self.messages = self._join.read(look)
 
@@ -78,11 +69,8 @@ class EngineCoreReader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the ended requests that no longer wait for the engine core's measurements.
-
-        Args:
-            closing: whether this is the last call.
-        """
+        """Encode the ended requests that wait no longer. `closing`: whether this is the last
+        call."""
         for queue in queues:
             while queue.ended:
                 self._make(queue, *queue.ended.popleft())
@@ -122,15 +110,9 @@ class EngineCoreReader:
 
     @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
-        """Queue a span of each engine's start after the engine core has reported its own
-        measurements.
+        """Queue a span of each engine's start, once the engine core has reported at its first step.
 
-        The engine core reports these measurements at its first step. By then, the HTTP server is
-        ready.
-
-        Args:
-            closing: whether this is the last call, which does not wait for the parts before the
-                first process.
+        The last call (`closing`) does not wait for the parts before the first process.
         """
         for state in self.engines.values():
             instants = self._join.start_of(state.engine)
@@ -146,11 +128,7 @@ class EngineCoreReader:
 
     @guard.catch_exceptions("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:
-        """Update the states of the engines.
-
-        Args:
-            sampled: whether to queue a sample of each engine.
-        """
+        """Update the states of the engines. `sampled`: whether to queue a sample of each."""
         for state in self._join.unclaimed(self.engines):
             self.engines[state.engine] = state
         now_unix_ns = time.time_ns()

@@ -9,15 +9,15 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The longest pause before a restart, if a defect ends the thread each time."""
+"""If a defect ends the thread each time."""
 
 
 class RestartingThread:
-    """A daemon thread that runs a function, and runs it again whenever it raises an exception.
+    """A daemon thread that runs a function again whenever it raises.
 
     Args:
-        name: the thread's name, under which failures are counted.
-        stop: set when the program ends; also ends the pause before a restart.
+        name: also counts the failures.
+        stop: set when the program ends.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class RestartingThread:
 
     @property
     def alive(self) -> bool:
-        """Return whether the thread is running."""
+        """Whether the thread is running."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it is running. A forked child process must call this again."""
+        """Start the thread unless it is running. A forked child must call this again."""
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return
@@ -56,7 +56,7 @@ class RestartingThread:
             self._thread = thread
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the thread has ended, unless it is the current thread."""
+        """Unless it is the current thread."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(timeout_s, 0.0))
 

@@ -1,8 +1,5 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
-`transport.ExportResponse` classifies a response. `Backoff` computes the pause after a retryable
-response. `deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
-
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
 
@@ -14,24 +11,21 @@ from tailspan_vllm.export.transport import ExportResponse
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters."""
+"""As in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""Each pause is made longer or shorter by a random share of at most 20 %, so that servers do not
-retry at the same time. OpenTelemetry's exporters use the same limit."""
+"""As in OpenTelemetry's exporters, so that servers do not retry at the same time."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. During a longer pause, the queue could
-overflow."""
+"""During a longer pause, the queue could overflow."""
 
 
 class Backoff:
-    """Computes the pauses between attempts.
+    """The pauses between attempts.
 
     Args:
         jitter: returns a random factor around 1.
-        first_s: the first pause. Each later pause is twice as long as the pause before it.
-        longest_requested_s: the longest pause that the receiver may request.
+        longest_requested_s: of the pauses that the receiver requests.
     """
 
     def __init__(
@@ -50,15 +44,13 @@ class Backoff:
         self._not_before = 0.0
 
     def due(self, now: float) -> bool:
-        """Return whether the pause is over."""
+        """Whether the pause is over."""
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:
-        """Begin a pause and return its duration in seconds.
+        """Begin a pause and return its seconds: the requested ones, or twice the previous pause.
 
-        The duration is the requested duration, or twice the previous pause if the receiver
-        requested none. A requested pause of 0 s, such as a Retry-After date in the past, is
-        ignored.
+        0 s, such as a Retry-After date in the past, counts as not requested.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -81,13 +73,7 @@ def deliver(
     pause: Callable[[float], object],
     last_attempt: Callable[[], bool],
 ) -> ExportResponse:
-    """Send one message until it is accepted or refused.
-
-    Args:
-        last_attempt: returns whether to stop even though the response is retryable.
-
-    Returns: the last outcome, which is retryable only if `last_attempt` returned True.
-    """
+    """Send one message until it is accepted or refused, or `last_attempt` returns True."""
     while (outcome := send()).retryable and not last_attempt():
         pause(backoff.wait(clock(), outcome.wait_s))
     backoff.reset()

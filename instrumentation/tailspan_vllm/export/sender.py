@@ -1,10 +1,10 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. The reading thread never waits for the
-network. The sending thread exports when a batch is full, or every few seconds. While the collector
-is unreachable, requests wait in the queue. If the queue is full, new requests are dropped and
-counted. A span has the same ids in every retry, so the receiver can discard duplicates.
+completes ended requests and samples the engines each second, without the network. The sending
+thread exports full batches, and all data every few seconds. While the collector is unreachable,
+requests wait; if the queue is full, new requests are dropped and counted. A span has the same ids
+in every retry, so the receiver can discard duplicates.
 """
 
 import atexit
@@ -36,8 +36,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link while the link is busy. A link that is not busy is read
-only when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
+"""Of a busy link. Others are read only with the samples, because a read takes 0.2 to 0.4 ms of CPU.
+"""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -51,30 +51,26 @@ until the next request.
 SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
-"""Number of attempts to connect to engines at their first requests, and the pause in seconds
-between two attempts. The number is limited, because an engine on another machine has no link."""
+"""Attempts to connect to engines at their first requests, and the pause between them. An engine on
+another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum time to wait for the server's port before the first export, because the port is part of
-the replica's name. The port is known when the server builds its application, usually seconds after
-the engine is ready. Until the port is known, requests and up to ten minutes of samples are
-queued."""
+"""Maximum wait of the first export for the server's port, which is part of the replica's name. The
+port is known when the server builds its application, usually seconds after the engine is ready."""
 
 REFUSED_SHARE: Final = 4
-"""Refused requests have a separate queue, whose limit is the main limit divided by this number."""
+"""Divides the main queue's limit."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Maximum number of unauthenticated requests that are reported: the average number per second
-(86,400 per day), and the number in one burst."""
+"""Reported unauthenticated requests: on average, and in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class OtlpSender:
-    """Adds ended requests to a queue, and exports them over OTLP. `submit` is thread-safe.
+    """`submit` is thread-safe.
 
     Args:
-        settings: where to send.
         link: the token of the engines' link; None for the token in the environment.
     """
 
@@ -88,11 +84,11 @@ class OtlpSender:
         self._reader = EngineCoreReader(join, self._drops)
         self._reader.before = PodStart(settings, os.environ).parts
         self._reports = ExportLog(settings, logger)
-        self._at_end: Callable[[], None] = _nothing
+        self._at_end: Callable[[], None] = lambda: None
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the server's port is known, or when the server has no port."""
+        """Set when the server's port is known, or when there is none."""
         self._wake = threading.Event()
         self._due = threading.Event()
         self._unread = 0
@@ -113,18 +109,16 @@ class OtlpSender:
         """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: the engines to sample each second.
+            engines: to sample each second.
             at_end: called before the last export.
-            in_flight: returns the requests in flight, or None if they are not captured.
-            build_in_flight: builds the record of a request in flight.
+            in_flight: None if requests in flight are not captured.
         """
         self._reader.engines, self._at_end = engines, at_end
         self._reader.in_flight = in_flight
         self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Set the port that is part of this replica's name, or None if the application has no
-        port."""
+        """Set the port in this replica's name; None without a port."""
         if port is not None:
             self._port = port
         self._named.set()
@@ -142,12 +136,11 @@ class OtlpSender:
             atexit.register(self.close)
 
     def submit(self, build: BuildRecord, kind: Kind = "served") -> None:
-        """Queue a request that has ended, or drop and count the request if its queue is full.
+        """Queue a request that has ended, or drop and count it.
 
         Args:
-            build: builds the request's record; called on a thread of this class, not on the
-                server's event loop.
-            kind: the kind of request, which determines the queue.
+            build: builds the record, on a thread of this class.
+            kind: determines the queue.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
@@ -166,7 +159,7 @@ class OtlpSender:
             self.start()
 
     def expect(self) -> None:
-        """Try to connect to the engine soon, because a request is entering it."""
+        """Try to connect to the engine that a request is entering."""
         if not self._named.is_set():
             self._named.set()  # a server's port is known by now; an offline program has no port
         if self._looks_left and not self._reader.connected and self._settings.enabled:
@@ -193,7 +186,7 @@ class OtlpSender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            # Read `_closing` before the data, so that the last round gets all data.
+            # Read this before the data, so that the last round gets all data.
             closing = self._closing.is_set()
             self._unread = 0
             self._reader.read_link()
@@ -216,11 +209,10 @@ class OtlpSender:
             self._pause(tick_s)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the next read of the link. The wait is shorter if the link is busy.
+        """Wait until the next read of the link.
 
-        While an engine is not connected, a new request ends the wait, and the thread connects to
-        this engine immediately. An engine accepts connections only between its steps, and after a
-        short burst of requests the next step may begin hours later.
+        While an engine is not connected, a new request ends the wait. An engine accepts connections
+        only between its steps, and its next step after a short burst may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)
@@ -239,7 +231,7 @@ class OtlpSender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # Log only now: vLLM configures its logging after it has loaded its plugins.
+        # Only now, because vLLM configures its logging after it has loaded its plugins.
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)
@@ -264,7 +256,3 @@ class OtlpSender:
                 exports.send_in_flight(in_flight, self._build_in_flight)
             if closing:
                 return
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -1,4 +1,4 @@
-"""Defines the bounded queue of requests that wait for export, and counts dropped requests."""
+"""The bounded queue of requests that wait for export."""
 
 import threading
 import time
@@ -10,18 +10,17 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 SPAN_BYTES: Final = 65536
-"""Maximum size of an encoded span in bytes. A span with all texts at their limits has 30 KiB."""
+"""A span with all texts at their limits has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Maximum total size of all waiting spans in bytes. The default queue of 16,384 spans of 2 kB takes
-32 MiB."""
+"""The default queue of 16,384 spans of 2 kB takes 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
 
 
 class Drops:
-    """Counts dropped items by reason. Any thread may add to the counts."""
+    """Counts dropped items by reason. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,19 +32,13 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason. The reason "full queue" is always included."""
+        """The totals by reason, always including the reason "full queue"."""
         with self._lock:
             return dict(self._counts)
 
 
 class SpanAllowance:
-    """Limits how many requests are reported per second, but allows a short burst (token bucket).
-    Use it only on one thread.
-
-    Args:
-        per_s: average number per second.
-        burst: maximum number in one burst.
-    """
+    """A token bucket. Use it only on one thread."""
 
     def __init__(
         self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
@@ -57,7 +50,7 @@ class SpanAllowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Take a token. Return False if no token was left."""
+        """Take a token. Return False if none was left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -68,21 +61,20 @@ class SpanAllowance:
 
 
 class SpanQueue:
-    """The ended requests that wait for export: either the served requests or the refused requests.
-    The number of requests and the bytes of their spans are limited.
+    """The ended requests that wait for export.
 
-    The server's threads append requests to `ended`. The reading thread completes these requests and
-    moves them to `spans`. The sending thread takes the spans from `spans`.
+    The server's threads append to `ended`, the reading thread to `spans`, from which the sending
+    thread takes.
 
     Args:
-        limit: maximum number of requests, whether or not their spans are encoded.
+        limit: maximum number of requests, whether or not encoded.
         byte_limit: maximum total size of the encoded spans.
     """
 
     def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
         self.ended: deque[tuple[float, BuildRecord]] = deque()
         self.records: list[tuple[float, RequestRecord]] = []
-        """Records that wait for the engine core's measurements of their request."""
+        """Records that wait for the engine core's measurements."""
         self.spans: deque[bytes] = deque()
         """Encoded spans, oldest first."""
         self._limit = limit
@@ -95,14 +87,14 @@ class SpanQueue:
         return len(self.ended) + len(self.records) + len(self.spans)
 
     def submit(self, build: BuildRecord) -> None:
-        """Add a request that has ended, or drop and count it if the queue is full."""
+        """Add a request that has ended, or drop and count it."""
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
             self.ended.append((time.monotonic(), build))
 
     def add(self, span: bytes) -> None:
-        """Add an encoded span, or drop and count it if it does not fit."""
+        """Add an encoded span, or drop and count it."""
         if len(span) > SPAN_BYTES:
             self._drops.add(1, "too_large")
             return
@@ -114,6 +106,6 @@ class SpanQueue:
         self.spans.append(span)
 
     def taken(self, spans: Sequence[bytes]) -> None:
-        """Subtract the sizes of spans that have left the queue from the total size."""
+        """Subtract the sizes of spans that have left the queue."""
         with self._lock:
             self._bytes -= sum(map(len, spans))

@@ -24,11 +24,11 @@ from tailspan_vllm.start_up.process import first_process
 from tailspan_vllm.start_up.progress import ProgressReports
 
 MAX_WAIT_S: Final = 2.0
-"""Maximum time that a failed server waits for the collector before it ends."""
+"""Maximum delay of a failed server's end."""
 
 
 class StartWatch:
-    """Watches the start of this server. Used in its first process.
+    """Used in a server's first process.
 
     Args:
         environ: contains the link's token and the start time of the first process.
@@ -42,7 +42,7 @@ class StartWatch:
         self._reports: ProgressReports | None = ProgressReports(environ[TOKEN_VARIABLE])
 
     def begin(self) -> None:
-        """Register `end`, which reports a failed start when this process ends."""
+        """Report a failed start when this process ends."""
         atexit.register(self.end)
 
     @guard.catch_exceptions("failed_start")
@@ -61,6 +61,6 @@ class StartWatch:
             return
         where = settings_from(self._environ).destinations["traces"]
         where = replace(where, timeout_s=min(where.timeout_s, MAX_WAIT_S))
-        # Resource.create() would start threads, which fails in a program that is ending.
+        # Resource.create() would start threads, which fails while a program ends.
         named = Resource(resource_attributes(self._environ, self._port))
         post_to(where)(export_of(OTELResourceDetector().detect().merge(named), SCOPE, spans))

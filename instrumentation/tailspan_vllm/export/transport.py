@@ -1,8 +1,9 @@
 """Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's own exporters return only success or failure, and sleep between retries. The plugin
-needs the response itself, to split refused batches and to respect the collector's pauses. Source:
-OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
+OpenTelemetry's exporters return only success or failure, and sleep between retries; the plugin
+needs the response to split batches and to respect pauses.
+
+Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
 
 import gzip
@@ -31,13 +32,11 @@ class ExportVerdict(Enum):
     UNREACHABLE = "unreachable"
     """There was no response. Send the message again later."""
     BUSY = "busy"
-    """The collector asks for a pause before the message is sent again."""
+    """The collector asks for a pause."""
     REFUSED = "refused"
-    """The collector refuses this message, but may accept some of its items."""
+    """The collector may accept some of the items."""
     DENIED = "denied"
-    """The collector refuses every message from this sender, because the token is wrong or the
-    service does not exist.
-    """
+    """Every message is refused: wrong token, or no such service."""
 
 
 class ExportResponse(NamedTuple):
@@ -47,17 +46,17 @@ class ExportResponse(NamedTuple):
     reason: str = ""
     """A status code or error name, followed by the collector's message."""
     wait_s: float | None = None
-    """Seconds for which the collector asks the sender to wait."""
+    """The pause that the collector asks for."""
     rejected: int = 0
 
     @property
     def retryable(self) -> bool:
-        """Return whether the same message may be sent again."""
+        """Whether the same message may be sent again."""
         return self.verdict in (ExportVerdict.UNREACHABLE, ExportVerdict.BUSY)
 
 
 Post = Callable[[bytes], ExportResponse]
-"""Sends a message once, within the time limit of the destination. Never raises."""
+"""Sends a message once, within the destination's time limit. Never raises."""
 
 ANSWER_BYTES: Final = 65536
 """Maximum number of bytes to read from an HTTP response."""
@@ -92,12 +91,11 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Upper limit of gRPC's own pause between connection attempts (default: two minutes). gRPC's pause
-would be added to the outbox's pause."""
+"""gRPC's own pause (default: up to two minutes) would be added to the outbox's."""
 
 
 def post_to(destination: Destination) -> Post:
-    """Return a function that sends messages to a destination."""
+    """A function that sends messages to a destination."""
     if destination.protocol == "grpc":
         return _grpc_post(destination)
     return _http_post(destination)
@@ -158,8 +156,7 @@ def _rpc_failure(error: Any) -> ExportResponse:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the retry delay of the server's RetryInfo in seconds, or None if there is no
-    RetryInfo."""
+    """The retry delay of the server's RetryInfo, if there is one."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -248,8 +245,7 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
 
 
 def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> ExportResponse:
-    """Return the outcome of an HTTP response with a status other than 2xx. The headers' names are
-    in lower case or case-insensitive."""
+    """The outcome of a status other than 2xx. `headers`: lower-case or case-insensitive."""
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
         return ExportResponse(
@@ -261,10 +257,7 @@ def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> E
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Return the seconds to wait according to a Retry-After header (a delay or a date).
-
-    Source: RFC 9110, "Retry-After".
-    """
+    """A delay or a date. Source: RFC 9110, "Retry-After"."""
     try:
         seconds = float(text)
     except ValueError:

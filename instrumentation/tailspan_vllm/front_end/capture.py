@@ -1,7 +1,6 @@
-"""Captures the requests of one front-end process.
+"""Captures the requests of one front-end process, on the server's event loop.
 
-A request is reported when its HTTP exchange and its engine request (`Flight`) have both ended. This
-code runs on the server's event loop, so it only copies values and reads the clock.
+A request is reported when its HTTP exchange and its engine request (`Flight`) have both ended.
 """
 
 import os
@@ -27,7 +26,7 @@ from tailspan_vllm.settings import Settings, settings_from
 
 
 class Capture:
-    """Captures the requests of this process. Never blocks the server's event loop."""
+    """Never blocks the server's event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -39,10 +38,10 @@ class Capture:
         self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
         self._entering: tuple[str, Flight] | None = None
-        """The id and `Flight` of the latest request, until an engine is chosen for it."""
+        """The latest request, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Exchanges that have ended before the engine reported the end of all their requests."""
+        """Ended, but with unfinished flights."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -55,8 +54,7 @@ class Capture:
     # --- the engine's side ----------------------------------------------------------------
 
     def flight_began(self, trace_headers: Any, request_id: str = "") -> Flight:
-        """Record that a request enters the engine. Called in the asyncio task of its HTTP
-        exchange."""
+        """Record that a request enters the engine, in the asyncio task of its exchange."""
         exchange = current.get()
         traceparent = None
         if exchange is None and trace_headers:
@@ -75,8 +73,7 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record which engine the front end chose for a request. Called directly after
-        `flight_began`."""
+        """Record the engine chosen for a request. Called directly after `flight_began`."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -86,7 +83,7 @@ class Capture:
             flight.load = state.load or dict(state.gauges)
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """Report only the HTTP layer's data of an exchange, because a hook failed for it."""
+        """Report only the HTTP layer's data, because a hook failed."""
         if exchange is None:
             return
         self.in_flight.remove_all(exchange.flights)
@@ -113,8 +110,7 @@ class Capture:
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """Record that vLLM removed a request. vLLM may report the outcome of the request directly
-        afterwards."""
+        """vLLM may report the request's outcome directly afterwards."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -126,7 +122,7 @@ class Capture:
     # --- the HTTP side --------------------------------------------------------------------
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """Record that the last byte was written, or that the client has disconnected."""
+        """The last byte was written, or the client has disconnected."""
         exchange.end()
         self.in_flight.remove_all(exchange.flights)
         if exchange.method != "POST":
@@ -153,7 +149,7 @@ class Capture:
             self._send(flight)
 
     def give_up_on_all(self) -> None:
-        """Report all requests whose end the engine did not report. Called when the process ends."""
+        """Report all unfinished requests. Called when the process ends."""
         for exchange in list(self._unsettled.values()):
             self.give_up_on(exchange)
 
@@ -173,9 +169,8 @@ class Capture:
 
 
 def facts_of(state: Any) -> RequestSnapshot:
-    """Return a copy of the values in vLLM's `RequestState` that a span reports."""
-    # The variable `given` is the id in the response. Before vLLM 0.14, the engine used the same id,
-    # with a prefix for child requests.
+    """Copy the values of vLLM's `RequestState` that a span reports."""
+    # The response's id. Before vLLM 0.14, the engine used it too, with a prefix for child requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -184,7 +179,7 @@ def facts_of(state: Any) -> RequestSnapshot:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # The number of cache-creation tokens is 0 until vLLM sets it with the first output.
+    # 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
@@ -206,8 +201,7 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the `Capture` object of this process. The object is created at the first call, after
-    vLLM has forked its processes."""
+    """Created at the first call, after vLLM has forked its processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -1,7 +1,6 @@
 """The hooks inside vLLM's front end.
 
-A hook, which wraps one of vLLM's methods, runs once per request or scheduling event, never per step
-or token.
+A hook runs once per request or scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -17,16 +16,13 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Name of the attribute in which a `RequestState` and its stats refer to their flight (the `Flight`
-of an engine request)."""
+"""Attribute of a `RequestState` and its stats: the `Flight`."""
 
 OPEN = "_tailspan_open"
-"""Name of the attribute in which an `OutputProcessor` keeps the states of unfinished requests by
-id."""
+"""Attribute of an `OutputProcessor`: the states of unfinished requests by id."""
 
 _LEFT_OVER = 1024
-"""Stale entries of `OPEN` are removed when `OPEN` has more entries than this number plus twice the
-number of vLLM's own states."""
+"""Stale entries of `OPEN` are removed when it exceeds twice vLLM's own states by this number."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -56,10 +52,7 @@ Wrap = Callable[[Any, Capture, Hooks], Any]
 
 
 def install(capture: Capture) -> list[str]:
-    """Wrap the methods of vLLM's front end.
-
-    Returns: the names of hooks that do not fit this vLLM.
-    """
+    """Return the hooks that do not fit this vLLM."""
     try:
         from vllm.v1.engine.output_processor import OutputProcessor
         from vllm.v1.metrics.loggers import StatLoggerManager
@@ -73,7 +66,7 @@ def install(capture: Capture) -> list[str]:
 
 
 def _balancing_client() -> Any:
-    """Return the class that chooses an engine for each request, or None if there is none."""
+    """The class that chooses an engine for each request."""
     try:
         from vllm.v1.engine.core_client import DPLBAsyncMPClient
     except ImportError:
@@ -93,8 +86,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All hooks of this group are required. If a hook were missing, requests would be reported twice
-    # or never.
+    # With one of these missing, requests would be reported twice or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -172,11 +164,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """Return the states of an output processor's unfinished requests, by id.
-
-    This dictionary is kept in addition to vLLM's own dictionary, from which an abort removes the
-    aborted requests. Copying vLLM's dictionary before each abort would take quadratic time.
-    """
+    """An abort removes requests from vLLM's own dictionary, whose copying before each abort would
+    take quadratic time."""
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
         states = {}
@@ -224,8 +213,8 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The result contains the engine's own ids of the aborted requests. The argument may be an
-        # iterator, and may contain ids of parent requests or external ids.
+        # The result contains the engine's own ids. The argument may be an iterator, and contain
+        # other ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # Reading an iterator here would take its items from the caller.

@@ -1,7 +1,6 @@
 """Encodes spans and metrics as OTLP messages, in a tenth of the CPU time of the SDK's encoders.
 
-The bytes equal the output of the SDK's encoders, except for the order of attributes. Tests compare
-the two outputs.
+The bytes equal the SDK's, except for the order of attributes.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -24,7 +23,7 @@ _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
 
-# A tag contains the field's number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+# Tags: field number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
 
@@ -35,7 +34,6 @@ _event_forms: dict[tuple[str, ...], Form] = {}
 
 
 def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
-    """Encode events, each with a name and a timestamp."""
     key = tuple(names)
     form = _event_forms.get(key)
     if form is None:
@@ -50,8 +48,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of the message `ScopeSpans`. The span's events must have no
-    attributes."""
+    """As a field of `ScopeSpans`. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -75,9 +72,10 @@ def encode_span(span: ReadableSpan) -> bytes:
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
-    """Return an OTLP trace message with spans that share one resource and one scope.
+    """A trace message of spans that share one resource and one scope.
 
-    Raises: ValueError: `spans` is empty.
+    Raises:
+        ValueError: `spans` is empty.
     """
     if not spans:
         raise ValueError("no spans to encode")
@@ -87,12 +85,12 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[bytes]) -> bytes:
-    """Return an OTLP trace message with spans that were encoded with `encode_span`."""
+    """An OTLP trace message with spans that were encoded with `encode_span`."""
     return _export(resource, scope, b"".join(spans))
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most data points of a message refer to the same attributes object.
+    # Most data points share one attributes object.
     encoded = labels.get(id(point.attributes))
     if encoded is None:
         encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
@@ -121,8 +119,7 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode gauges and monotonic sums as one OTLP metrics message. All metrics share one resource
-    and scope."""
+    """Gauges and monotonic sums that share one resource and scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

@@ -25,11 +25,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[EngineStateSample], resource: Resource) -> MetricsData:
-    """Return all gauges and totals of all samples, for one message. Each metric occurs once.
-
-    Args:
-        samples: the samples in the order of time.
-    """
+    """All gauges and totals, each metric once. `samples` in order of time."""
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}
     for at_unix_ns, state in samples:

@@ -1,7 +1,6 @@
-"""Converts engine starts and requests in flight to OpenTelemetry events (log records with a name).
+"""Converts engine starts and requests in flight to OpenTelemetry events (named log records).
 
-The SDK's classes for log records differ between versions, so this module builds the messages
-itself.
+The SDK's classes for log records differ between versions, so messages are built here.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -24,13 +23,12 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Whether log records have a field for the event's name. opentelemetry-proto has this field since
-1.5."""
+"""Since opentelemetry-proto 1.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStartEvent:
-    """The start of an engine. The engine has run with these arguments since `at_unix_ns`."""
+    """An engine has run with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -43,7 +41,7 @@ class EngineStartEvent:
 
 
 def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEvent:
-    """Return the start event of an engine in its current state."""
+    """The start event of an engine in its current state."""
     return EngineStartEvent(
         engine=state.engine,
         at_unix_ns=at_unix_ns,
@@ -57,15 +55,14 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEve
 
 
 def message_of(starts: Sequence[EngineStartEvent], resource: Resource) -> ExportLogsServiceRequest:
-    """Return one OTLP log message with engine starts."""
+    """One OTLP log message with engine starts."""
     return _message(map(_record_of, starts), resource)
 
 
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """Return one OTLP log message with requests in flight. In each request's record, `delivered` is
-    the time of the report."""
+    """`delivered` is the time of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 

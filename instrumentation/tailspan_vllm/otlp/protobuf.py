@@ -1,8 +1,7 @@
-"""Encodes the common elements of OTLP messages as protobuf bytes, without protobuf's objects.
+"""Encodes the common elements of OTLP messages as protobuf bytes.
 
-A span has about forty attributes, and the SDK builds a Python object for each. This module uses
-templates (`Form`) instead, one for each set of attribute names. A template contains all bytes
-except the eight bytes of each number.
+The SDK builds a Python object for each of a span's forty attributes. A template (`Form`) for each
+set of attribute names contains all bytes except the eight of each number.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -19,7 +18,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Cache of encoded attributes by tag, key and value, cleared when full."""
+"""By tag, key and value; cleared when full."""
 
 
 def varint(value: int) -> bytes:
@@ -40,12 +39,12 @@ def field(tag: bytes, content: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """Encode a text as UTF-8; a lone surrogate becomes a question mark."""
+    """UTF-8; a lone surrogate becomes a question mark."""
     return value.encode("utf-8", "replace")
 
 
 def any_value(value: Any) -> bytes:
-    """Encode an `AnyValue`. A value of an unsupported type is converted to text."""
+    """Encode an `AnyValue`. Unsupported types become text."""
     kind = type(value)
     if kind is float:
         return b"\x21" + _DOUBLE(value)
@@ -59,7 +58,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # For example a numpy number. One value must not prevent the export of a batch.
+    # For example a numpy number. One value must not prevent an export.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -77,11 +76,11 @@ def _name(key: str) -> bytes:
 
 
 class Form:
-    """A template of fields, each with eight variable bytes.
+    """A template of fields.
 
     Args:
         befores: the bytes before the eight bytes of each field.
-        kind: the `struct` format of the eight bytes: `d` for a double, or `Q` for a timestamp.
+        kind: the `struct` format of the eight bytes.
     """
 
     __slots__ = ("_blank", "_pack")
@@ -91,7 +90,7 @@ class Form:
         self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
 
     def filled(self, values: Sequence[float]) -> bytes:
-        """Return the encoded fields with these values."""
+        """The encoded fields with these values."""
         parts = self._blank.copy()
         parts[1::2] = values
         return self._pack(*parts)
@@ -115,8 +114,7 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
 
 
 def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
-    """Encode each attribute as a field with this tag. Attributes whose values are doubles come
-    last."""
+    """One field per attribute. Doubles come last."""
     keys: list[str] = []
     numbers: list[float] = []
     encoded: list[bytes] = []
@@ -127,7 +125,7 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
             keys.append(key)
             numbers.append(value)
         elif kind is str or kind is int:
-            # Cached, because most labels and small counts occur again.
+            # Most labels and small counts occur again.
             pair = repeated.get((key, value))
             if pair is None:
                 pair = _pair(tag, key, value)

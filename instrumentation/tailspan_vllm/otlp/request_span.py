@@ -1,10 +1,7 @@
 """Converts a request's record to an OpenTelemetry span.
 
-Pure, except for the random ids. The code runs on the reading thread, never on the server's event
-loop. OpenTelemetry's tracer creates a span while the operation runs. The spans of this module are
-created after the request has ended. The class of these spans has only the attributes of
-`ReadableSpan` that encoders read. The SDK's class validates and locks every value, which takes
-longer than all other work for a request.
+Runs on the reading thread. The SDK's span class validates and locks every value, which takes longer
+than all other work for a request; the classes here have only what encoders read.
 """
 
 import random
@@ -28,8 +25,6 @@ _NO_STATE = TraceState()
 
 
 class _Instant:
-    """An event with a name and a timestamp."""
-
     __slots__ = ("name", "timestamp")
     attributes = None
     dropped_attributes = 0
@@ -40,8 +35,6 @@ class _Instant:
 
 
 class _Context:
-    """Ids and flags of a span."""
-
     __slots__ = ("is_remote", "span_id", "trace_flags", "trace_id")
     trace_state = _NO_STATE
 
@@ -53,8 +46,6 @@ class _Context:
 
 
 class _Span:
-    """One request's span."""
-
     __slots__ = (
         "attributes",
         "context",
@@ -93,12 +84,11 @@ class _Span:
         self.end_time = _wall_ns(record, record.delivered)
 
     def get_span_context(self) -> _Context:
-        """Return the context, for the SDK's encoder."""
         return self.context
 
 
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
-    """Return the span of a request, with its timestamps as events and its phases as attributes."""
+    """Timestamps become events, phases attributes."""
     return cast("ReadableSpan", _Span(record, resource))
 
 
@@ -143,7 +133,7 @@ _AS_RECORDED: Final = {
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
 _AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
-"""The phases that are unknown if only the engine core observed the request."""
+"""Unknown if only the engine core observed the request."""
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
@@ -165,7 +155,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # Without a first token there is no TTFT: the first byte then belongs to an error message.
+    # Without a first token, the first byte belongs to an error message.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:
@@ -210,7 +200,7 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
 
 
 def _scale(measured_s: float, reported_s: float) -> float:
-    """Return the factor by which to multiply the parts, so that they sum to the reported time."""
+    """The factor that makes the parts sum to the reported time."""
     return reported_s / measured_s if measured_s > 0 else 0.0
 
 

@@ -1,7 +1,7 @@
 """Converts the start of an engine to an OpenTelemetry span.
 
-Several API servers report the same start with the same ids, which are derived from the link's
-token. The receiver therefore keeps only one of the spans.
+The ids are derived from the link's token, so the receiver keeps only one of several API servers'
+spans.
 """
 
 import hashlib
@@ -33,12 +33,11 @@ def start_span(
     environ: Mapping[str, str],
     before: Mapping[str, float] = MappingProxyType({}),
 ) -> ReadableSpan | None:
-    """Return the span of an engine's start; None if its parts are unknown or implausibly long.
+    """None if the parts are unknown or implausibly long.
 
     Args:
-        served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
-        before: the parts before the first process, if known. These parts are left out if they would
-            make the start implausibly long.
+        served: when the HTTP server was ready, in monotonic seconds; None without one.
+        before: the parts before the first process, left out if implausibly long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -55,7 +54,7 @@ def start_span(
 def failed_start_span(
     failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
 ) -> ReadableSpan | None:
-    """Return the span of a start that failed, or None if it took implausibly long."""
+    """None if the start took implausibly long."""
     if sum(failed.parts.values()) > MAX_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
@@ -79,13 +78,13 @@ def span_of_parts(
     seed: str,
     failure: Mapping[str, str] = MappingProxyType({}),
 ) -> ReadableSpan:
-    """Return the span of a start with these parts, in seconds by attribute name.
+    """The span of a start.
 
     Args:
-        parts: the parts, which sum to the span's duration.
+        parts: seconds by attribute name.
         began_unix_ns: when the first part began.
         seed: determines the ids.
-        failure: why the start failed, by attribute name; empty for a successful start.
+        failure: why the start failed, by attribute name.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,

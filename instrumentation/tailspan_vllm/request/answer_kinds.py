@@ -1,9 +1,8 @@
 """Finds when an answer's first content was sent, and counts the tokens of each kind.
 
-A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
-is one event of the same kind as the previous chunk. Only chunks that fail this check are searched.
-Each chunk's tokens are counted with vLLM's own counter. If the tokens cannot be counted, the search
-ends at the first content. An answer that is not streamed is searched once.
+A kind is reasoning, a tool call or content. Only chunks that are not one event of the same kind as
+the previous chunk are searched. A chunk's tokens are counted with vLLM's own counter. If they
+cannot be counted, the search ends at the first content.
 """
 
 import time
@@ -22,16 +21,17 @@ from tailspan_vllm.request.answer_markers import (
 )
 
 _NEWLINE: Final = b"\n"
-"""The byte of a line end. vLLM sends every event as one ASGI message: one or two lines, and an
-empty line."""
+"""vLLM sends every event as one ASGI message: one or two lines, and an empty line."""
 
 CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
 
 class KindTokens(NamedTuple):
-    """Number of output tokens of each kind, or None if unknown. If all three numbers are known,
-    they sum to the number of output tokens. Tokens that an answer does not show, such as a tag that
-    ends the reasoning, are counted for the kind that follows."""
+    """Output tokens by kind, or None if unknown. Three known numbers sum to the output tokens.
+
+    Tokens that are not shown, such as a tag that ends the reasoning, count for the kind that
+    follows.
+    """
 
     reasoning: int | None = None
     tool_call: int | None = None
@@ -40,7 +40,7 @@ class KindTokens(NamedTuple):
 
 @cache
 def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
-    """Return each marker with its kind, in the order of the search."""
+    """Each marker with its kind, in the order of the search."""
     kinds = (CONTENT, (markers.content,)), (REASONING, markers.reasoning)
     return tuple(
         (kind, marker)
@@ -58,12 +58,8 @@ class Flights(Protocol):
 
 
 class StreamedAnswer:
-    """Finds the kinds in an event stream.
-
-    Args:
-        flights: the requests to the engine that produce this answer. Tokens are counted if there is
-            exactly one request when the first kind is found.
-    """
+    """An event stream. Tokens are counted if `flights` has exactly one request at the first
+    kind."""
 
     __slots__ = (
         "_after",
@@ -96,21 +92,18 @@ class StreamedAnswer:
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
-        """The positions in a chunk at which the marker of the current kind begins and ends. The
-        bytes before a marker are the same in every chunk of a stream, so the marker is at the same
-        positions in the next chunk of this kind."""
+        """Where the current kind's marker begins and ends: the same in every chunk of a stream."""
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
-        """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
-        to the last chunk that had a kind."""
+        """Tokens before the current kind began, and up to the last chunk that had a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
         self._without_kind = 0, 0
-        """The length and the hash of the last event without a kind. Within a stream, all events
-        with an empty text are equal, so only the first of them is searched."""
+        """Length and hash of the last event without a kind. All events of a stream with an empty
+        text are equal."""
 
     def sent(self, body: bytes) -> bool:
-        """Search the next bytes of the stream. Return False if no more bytes are needed."""
+        """Search the next bytes. Return False if no more are needed."""
         if not self._counting:
             return self._find_content(body)
         length, hashed = self._without_kind
@@ -120,7 +113,7 @@ class StreamedAnswer:
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
         if end != len(body) - 2:
-            # Another ASGI layer divided or joined events, so tokens cannot be counted by chunk.
+            # Another ASGI layer divided or joined events.
             self._counting = False
             return self._find_content(body)
         if (
@@ -138,7 +131,7 @@ class StreamedAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the number of tokens of each kind in an answer that has ended."""
+        """The tokens of each kind in an answer that has ended."""
         if not self._counting or self._kind is None or output_tokens < self._seen:
             return KindTokens()
         counts = self._counts.copy()
@@ -150,8 +143,7 @@ class StreamedAnswer:
         self._stats, self._flights = None, ()
 
     def _kind_of(self, body: bytes) -> int | None:
-        """Return the kind of one event. If an event has content and another kind, its kind is
-        content."""
+        """Content precedes any other kind in the same event."""
         for kind, marker in _by_kind(self._markers):
             after = end_of(body, marker)
             if after is not None:
@@ -160,7 +152,7 @@ class StreamedAnswer:
         return None
 
     def _begin(self, kind: int) -> bool:
-        """Begin to count the tokens of another kind. Return whether tokens can be counted."""
+        """Return whether tokens can be counted."""
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False
@@ -185,7 +177,7 @@ class StreamedAnswer:
 
 
 class WholeAnswer:
-    """Finds the kinds in an answer that is not streamed. vLLM sends it as one chunk."""
+    """An answer that is not streamed. vLLM sends it as one chunk."""
 
     __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
 
@@ -198,11 +190,11 @@ class WholeAnswer:
         self._carried = b""
 
     def sent(self, body: bytes) -> bool:
-        """Search the next bytes of the answer. Return False if no more bytes are needed."""
+        """Search the next bytes. Return False if no more are needed."""
         self._bodies += 1
         body = self._carried + body
         content, reasoning, tool_call = self._markers[:3]
-        # The arguments of a tool call may be JSON that contains markers.
+        # A tool call's arguments may be JSON that contains markers.
         call_at = min((at for each in tool_call if (at := body.find(each)) >= 0), default=len(body))
         found = end_of(body, content, call_at) is not None
         self._found = (
@@ -217,7 +209,7 @@ class WholeAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the number of tokens of each kind in an answer that has ended."""
+        """The tokens of each kind in an answer that has ended."""
         if self._bodies != 1:
             return KindTokens()
         found_content, found_reasoning, found_call = self._found
@@ -240,7 +232,7 @@ Answer = StreamedAnswer | WholeAnswer
 
 
 def answer_of(path: str, streamed: bool, flights: Flights) -> Answer | None:
-    """Return an object that reads the answer of a route, or None for other routes."""
+    """The reader of a route's answers, or None for other routes."""
     markers = (STREAMED if streamed else WHOLE).get(path)
     if markers is None:
         return None

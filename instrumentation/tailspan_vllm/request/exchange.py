@@ -1,7 +1,7 @@
 """An HTTP request in progress (`Exchange`), and its requests to the engine (`Flight`).
 
-An exchange can have several flights (`n > 1`, or several prompts), or none if the request was
-refused before it reached the engine. A flight of an offline `LLM` has no exchange.
+An exchange has several flights with `n > 1` or several prompts, and none if it was refused before
+the engine. An offline `LLM` has no exchanges.
 """
 
 import random
@@ -25,8 +25,7 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""GenAI operations by route. Requests to these routes are reported even if they never reach the
-engine."""
+"""By route. Requests to these routes are reported even if they never reach the engine."""
 
 
 _OK = 200
@@ -36,10 +35,7 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 
 
 class Exchange:
-    """An HTTP request, its response, and its requests to the engine.
-
-    The path and a few headers of the ASGI scope are kept, up to a maximum length.
-    """
+    """Of the ASGI scope, only the path and a few headers are kept, up to a maximum length."""
 
     __slots__ = (
         "_route",
@@ -69,7 +65,7 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The headers to read. If a header occurs several times, its first value is used."""
+        """The first value of a repeated header is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
@@ -78,18 +74,15 @@ class Exchange:
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.answer: Answer | None = None
-        """Finds the kinds of the answer: reasoning, tool calls, content. None before the first
-        byte, and for routes without text."""
+        """None before the first byte, and for routes without text."""
         self.encoded = False
-        """Whether the answer is compressed, so that its kinds cannot be found."""
+        """Whether the answer is compressed."""
         self.disconnected = False
         self.engine_requests = 0
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
-        """The flights (requests to the engine) that are not yet reported, in order of arrival. The
-        flights are keys of a dictionary, because a client can cause many flights, and each flight
-        must be removed in constant time."""
+        """Not yet reported, in order of arrival. Each must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -105,8 +98,7 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """Return an object that reads the answer. Return None if the status is not 200, if the
-        answer is compressed, or if the route has no text."""
+        """None if the status is not 200, or the answer is compressed or has no text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -122,13 +114,13 @@ class Exchange:
             self._scope = None
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a stored request header, or None."""
+        """The value of a stored request header, or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     @property
     def entered_engine(self) -> bool:
-        """Return whether the exchange made a request to the engine."""
+        """Whether the exchange made a request to the engine."""
         return self.engine_requests > 0
 
     @property
@@ -138,20 +130,19 @@ class Exchange:
 
     @property
     def unauthenticated(self) -> bool:
-        """Return whether the server's response was 401 or 403."""
+        """Whether the server's response was 401 or 403."""
         return self.status in (401, 403)
 
     @property
     def refused_before_engine(self) -> bool:
-        """Return whether the request was refused or aborted before it reached the engine."""
+        """Whether it was refused or aborted before the engine."""
         if self.entered_engine:
             return False
         return self.status is None or self.status >= 400 or self.refused is not None
 
     @property
     def route(self) -> str:
-        """The template of the route (such as /v1/responses/{id}) if the router set it, else the
-        path."""
+        """The router's template (such as /v1/responses/{id}), or else the path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
@@ -170,9 +161,9 @@ def _template(scope: Scope) -> str | None:
 class RequestSnapshot(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
-    The state itself is not kept, because it refers to the prompt and the response. The arrival is a
-    wall-clock time, and the other timestamps are on the engine's monotonic clock. A timestamp is 0
-    if the request did not reach it, and None if vLLM keeps no statistics.
+    The state is not kept, because it refers to the prompt and the response. The arrival is
+    wall-clock time, the rest the engine's monotonic clock. 0: not reached; None: vLLM keeps no
+    statistics.
     """
 
     request_id: str
@@ -190,7 +181,7 @@ class RequestSnapshot(NamedTuple):
 
 
 class Flight:
-    """One engine request, from its arrival at the engine to its end."""
+    """One engine request."""
 
     __slots__ = (
         "added",
@@ -216,11 +207,10 @@ class Flight:
     def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
         self.traceparent = traceparent
-        """The traceparent of a request that did not arrive over HTTP; None otherwise."""
+        """Of a request that did not arrive over HTTP."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Trace id and span id of the request's span. A trace id from the client takes precedence.
-        """
+        """A trace id from the client takes precedence."""
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
@@ -229,8 +219,7 @@ class Flight:
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report."""
         self.engine: int | None = None
-        """The number of the engine that the front end chose, or None if the front end has only one
-        engine."""
+        """None if the front end has only one engine."""
         self.load = load
         """The engine's load at the request's arrival (`step_statistics.load_of`)."""
         self.preempted_at: list[float] = []
@@ -239,7 +228,7 @@ class Flight:
         self.outcome: Outcome = "error"
         self.facts: RequestSnapshot | None = None
         self.removed_state: Any = None
-        """vLLM's state of the request, from its removal until vLLM reports the outcome."""
+        """From the removal until vLLM reports the outcome."""
 
     def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
@@ -250,10 +239,9 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Return whether the engine has not yet reported how the request ended."""
+        """Whether the engine has not yet reported how the request ended."""
         return self.ended is None
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves. The variable is read when a request enters the
-engine."""
+"""The exchange that the current task serves."""

@@ -1,8 +1,6 @@
-"""Measures unfinished requests: their number, the age of the oldest request, and the time without a
-step.
+"""Unfinished requests: their number, the age of the oldest, and the time without a step.
 
-If an engine hangs, no request ends and no span is sent. Only these gauges show the hang, because
-the front end continues to run.
+Only these gauges show a hang of the engine, in which no request ends and no span is sent.
 """
 
 import time
@@ -16,11 +14,10 @@ from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.request.exchange import Flight
 
 _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
-"""Totals that grow with each step: the engine core's total, then the stat logger's totals."""
+"""Totals that grow with each step."""
 
 STOPPED_S: Final = 10.0
-"""Maximum expected interval between two readings, which happen every second. A longer interval
-means that this process itself was stopped. Such an interval is not reported as a hang."""
+"""After a longer interval between readings, this process itself was stopped, which is no hang."""
 
 
 class InFlight:
@@ -29,7 +26,7 @@ class InFlight:
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
         self.since = 0.0
-        """Monotonic time at which the number of requests last changed from 0 to 1."""
+        """When the number of requests last rose from 0."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -38,8 +35,7 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return the oldest requests, or [] if the requests keep changing. `most` is their maximum
-        number."""
+        """At most `most` requests, or [] if the requests keep changing."""
         for _ in range(3):
             with suppress(RuntimeError):
                 return list(islice(self._flights, most))
@@ -61,17 +57,15 @@ class InFlight:
             self._flights.pop(flight, None)
 
     def begun_by_engine(self) -> dict[int | None, float]:
-        """Return, for each engine with requests, when its oldest request entered (monotonic time).
-
-        Requests for which no engine is chosen yet have the key None.
-        """
+        """Monotonic time at which each engine's oldest request entered. None: no engine is chosen
+        yet."""
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
             found.setdefault(flight.engine, flight.added)
         return found
 
     def oldest_s(self, now: float) -> float:
-        """Return the age of the oldest request in seconds, or 0 without requests."""
+        """Seconds; 0 without requests."""
         for oldest in self.oldest(1):
             begun = oldest.added if oldest.exchange is None else oldest.exchange.received
             return max(0.0, now - begun)
@@ -81,27 +75,21 @@ class InFlight:
 class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
-    If it is unknown which engines have requests, the newest step of any engine is used for all
-    engines. If each engine's own last step were used, an idle engine would seem to hang while
-    another engine is busy.
+    If it is unknown which engines have requests, the newest step of any engine counts for all, or
+    an idle engine would seem to hang.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, ...]] = {}
         self._at: dict[int, float] = {}
         self._since: dict[int, float] = {}
-        """For each engine with requests, the monotonic time at which its current uninterrupted
-        period with requests began."""
+        """Monotonic time since which each engine has had requests without interruption."""
         self._begun = self._looked = time.monotonic()
 
     def gauges(
         self, states: Sequence[EngineState], in_flight: InFlight | None
     ) -> dict[int, dict[str, Number]]:
-        """Return the gauges to report, by engine. Call this once a second.
-
-        Args:
-            in_flight: the unfinished requests, or None if they are not recorded.
-        """
+        """The gauges by engine. Call this once a second. `in_flight`: None if not recorded."""
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
             self._begun = now
@@ -109,8 +97,7 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Compare by identity, because the statistics of two steps are different objects even if
-            # they are equal.
+            # By identity, because the statistics of two steps may be equal.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now
@@ -129,8 +116,7 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return one time for each engine with requests: its last step or `_since`, whichever is
-        later."""
+        """The last step or `_since` of each engine with requests, whichever is later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -139,8 +125,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # `_since` does not advance when the oldest request ends. If `_since` advanced, a hang would
-        # stay undetected when clients give up early.
+        # `_since` stays when the oldest request ends, so that a hang is detected even if clients
+        # give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

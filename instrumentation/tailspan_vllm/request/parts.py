@@ -1,4 +1,4 @@
-"""The parts of a queue, prefill or decode phase. The parts sum to the phase."""
+"""The parts of a queue, prefill or decode phase, which sum to it."""
 
 from typing import Final, NamedTuple
 
@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: time that the steps would have taken if this request had been alone in the engine.
-    others_prefill, others_decode: time added by other requests' work in the same steps.
-    preempted: time from a preemption until the discarded work was computed again.
+    own: the time of the steps if this request had been alone in the engine.
+    others_prefill, others_decode: added by other requests' work in the same steps.
+    preempted: from a preemption until the discarded work was computed again.
     stall: step time that no scheduled work explains.
     """
 
@@ -19,11 +19,8 @@ class RequestPhaseParts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "RequestPhaseParts":
-        """Return parts that sum to another total, in the same proportion.
-
-        The parts must sum to the front end's duration of the phase, which differs by microseconds
-        from the engine's duration.
-        """
+        """In the same proportion. The front end's phases differ from the engine's by
+        microseconds."""
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
         if mine <= 0:
@@ -44,8 +41,7 @@ class RequestQueueParts(NamedTuple):
     seats: the batch had its maximum number of requests.
     kv: there were not enough free KV-cache blocks.
     budget: other requests used up the step's token budget.
-    held: the request was not allowed to join the batch. Its adapter, KV cache or grammar was not
-    ready, or the engine was paused.
+    held: the adapter, KV cache or grammar was not ready, or the engine was paused.
     step: no obstacle; the request waited only for the end of the current step.
     """
 
@@ -56,7 +52,7 @@ class RequestQueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "RequestQueueParts":
-        """Return parts that sum to `total`, in the same proportion. See `RequestPhaseParts`."""
+        """See `RequestPhaseParts.scaled_to`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:
@@ -68,15 +64,11 @@ class RequestQueueParts(NamedTuple):
 
 
 class HeldParts(NamedTuple):
-    """Seconds during which a request was not allowed to join the batch, by reason.
+    """Parts of `RequestQueueParts.held`. The rest has other reasons, such as a paused engine.
 
-    These seconds are parts of `RequestQueueParts.held`.
-
-    kv_load: its KV cache was being loaded from outside the engine.
-    grammar: the grammar of its structured output was being compiled.
+    kv_load: the KV cache was being loaded from outside the engine.
+    grammar: the grammar of the structured output was being compiled.
     adapter: other adapters used all slots (`max_loras`).
-
-    The rest of `held` has other reasons, for example a paused engine.
     """
 
     kv_load: float
@@ -85,15 +77,11 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
-    and its tier. If the KV cache came from several tiers, the tier is the last of these in
-    `TIERS`."""
+    """Over all tensor-parallel ranks. Of several tiers, the last in `TIERS`."""
 
     size_bytes: int | None
     tier: str | None
 
 
 TIERS: Final = ("host", "p2p", "disk", "other")
-"""The tiers of a KV cache outside the engine: host memory, another engine, disk, and a store that
-the connector does not specify.
-"""
+"""Host memory, another engine, disk, and an unspecified store."""

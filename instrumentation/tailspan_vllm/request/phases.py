@@ -1,14 +1,14 @@
-"""Splits a request's end-to-end time into phases that sum to it.
+"""Splits a request's end-to-end time into phases that sum to it. Pure.
 
-Pure. A phase lasts until the next timestamp that the request reached. The last phase lasts until
-`delivered`. The phases after the last phase are None, not 0.
+A phase lasts until the next timestamp that the request reached, the last one until `delivered`.
+Later phases are None, not 0.
 """
 
 from typing import NamedTuple
 
 
 class Phases(NamedTuple):
-    """Seconds in each phase, or None for a phase that never began."""
+    """None for a phase that never began."""
 
     frontend_s: float | None
     queue_s: float | None
@@ -25,13 +25,7 @@ def split(
     last_token: float | None,
     delivered: float,
 ) -> Phases:
-    """Split the time from `received` to `delivered` at the timestamps that the request reached.
-
-    The timestamps are seconds of one clock, and None if not reached. The timestamps must not
-    decrease.
-
-    Returns: phases that sum to delivered − received.
-    """
+    """The timestamps must not decrease; None if not reached."""
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):
         if instant is None:

@@ -1,12 +1,9 @@
 """Computes a request's prefix ladder: keyed digests of a few prefixes of its prompt and answer.
 
-Two requests with the same digest at a position have the same tokens up to that position, so a
-replay can compute cache hits without any prompt. A ladder includes the answer, because the next
-prompt of a conversation contains it. The key is a secret of the deployment. Without the key, it
-cannot be checked whether a ladder belongs to a given prompt.
-
-The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`). The
-front end's reading thread computes the keyed digests.
+Two requests with the same digest at a position have the same tokens up to it, so a replay can
+compute cache hits without any prompt. The answer is included, because a conversation's next prompt
+contains it. Without the key, a secret of the deployment, it cannot be checked whether a ladder
+belongs to a given prompt.
 """
 
 from base64 import urlsafe_b64encode
@@ -14,8 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Number of additional positions in a ladder each time that the number of blocks doubles. See
-docs/benchmarks.md#prefix-ladders."""
+"""Positions per doubling of the number of blocks. See docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
 
@@ -32,14 +28,14 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""Number of blocks in the prefix at each position: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
+"""In blocks: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
-"""Number of bytes that the engine core copies of each of vLLM's hashes."""
+"""Bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""Length of a digest: 24 bits, which are four characters. If 10,000 other prompts have the same
-beginning, the probability that at least one of them has the same digest by chance is 0.06 %."""
+"""Four characters. Among 10,000 other prompts with the same beginning, one has the same digest by
+chance with a probability of 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -50,22 +46,18 @@ _PERSON: Final = b"tailspan ladder"
 
 
 class LadderKey:
-    """The secret key of a deployment, derived from a secret text. The ladders of two replicas are
-    comparable if both replicas have the same secret text."""
+    """Replicas with the same secret have comparable ladders."""
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
         self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
-        """Return a ladder as text: the tokens per block, as in `16:`, then four characters per
-        hash.
+        """Tokens per block, as in `16:`, then four characters per hash.
 
         Args:
-            block_tokens: tokens per block.
-            hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt, and of the
-                prefixes at `POSITIONS`. The first hashes of two servers differ if their hashes are
-                not comparable.
+            hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt, which differs
+                between servers whose hashes are not comparable, and of the prefixes at `POSITIONS`.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

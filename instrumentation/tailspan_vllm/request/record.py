@@ -1,8 +1,7 @@
-"""The record of one request that has ended.
+"""The record of one request that has ended, for `otlp/request_span.py`.
 
-The plugin's hooks and the simulator create a `RequestRecord`, and `otlp/request_span.py` encodes
-it. All timestamps are seconds of one monotonic clock. `wall_offset_ns` is the wall clock minus the
-monotonic clock, read once per request.
+Timestamps are seconds of one monotonic clock. `wall_offset_ns` is the wall clock minus this clock,
+read once per request.
 """
 
 from dataclasses import dataclass, field
@@ -14,18 +13,15 @@ Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
 """The layers that measured the request (docs/glossary.md).
 
-With `edge` (the HTTP layer only), the outcome of a complete response is unknown and reported as
-`stop`. If the basis is `engine` and `arrived` is None, only the engine core observed the request:
-`received` equals `queued`, and `delivered` is the time of the last token.
+With `edge`, a complete response is reported as `stop`. With `engine` and no `arrived`, only the
+engine core observed the request: `received` equals `queued`, and `delivered` is the time of the
+last token.
 """
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request that has finished or was refused.
-
-    Timestamps are in monotonic seconds. A timestamp is None if its event did not occur.
-    """
+    """A timestamp is None if its event did not occur."""
 
     received: float
     delivered: float
@@ -35,8 +31,7 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """Time at which the front end sent the request to the engine. The timestamp `queued` is later,
-    because the engine accepts requests only between two steps."""
+    """When the front end sent the request to the engine."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -47,14 +42,12 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The request id inside the engine, which the engine core's account of the request contains.
-    Not exported."""
+    """As in the engine core's account. Not exported."""
     awaits_account: bool = False
-    """Whether the export of the record waits for the engine core's measurements of the request (its
-    account). Not exported."""
+    """Whether the export waits for the request's account. Not exported."""
     left_early: bool = False
-    """Whether the client disconnected before the front end received the engine's first output. In
-    this case, only the account has the engine's timestamps."""
+    """The client disconnected before the engine's first output, so only the account has the
+    engine's timestamps."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -1,7 +1,6 @@
-"""Builds the record of a request from captured values, outside the server's event loop.
+"""Builds the record of a request outside the server's event loop.
 
-The event loop only copies values. In a batch, building a record takes a third of the time that it
-takes separately.
+In a batch, this takes a third of the time.
 """
 
 import re
@@ -21,10 +20,7 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_LIMIT = 256
-"""Maximum number of preemptions whose timestamps a span contains (20 kB).
-
-`preemptions` is the number of all preemptions.
-"""
+"""Timestamps in a span (20 kB). `preemptions` counts all."""
 
 BuildRecord = Callable[[], RequestRecord]
 
@@ -42,7 +38,7 @@ class RecordBuilder:
         self._tenant_header = tenant_header
 
     def flight(self, flight: Flight) -> RequestRecord:
-        """Return the record of a request that the engine has finished or aborted."""
+        """Of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
             assert exchange is not None
@@ -80,7 +76,7 @@ class RecordBuilder:
         return next(iter(self._engines)) if len(self._engines) == 1 else None
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
-        """Return the record of a request that has not ended, with `now` as `delivered`."""
+        """Of a request that has not ended, with `now` as `delivered`."""
         assert flight.exchange is not None
         record = self._exchange(flight.exchange, "abort")
         identify(record, flight)
@@ -94,8 +90,7 @@ class RecordBuilder:
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
-        """Return the record of a request that did not reach the engine, or that the hooks inside
-        vLLM did not capture."""
+        """Of a request that did not reach the engine, or that no hook captured."""
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
@@ -115,7 +110,7 @@ class RecordBuilder:
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
-            # The name of an unknown model can be any text, so it must not become a label.
+            # An unknown model's name can be any text, so it must not become a label.
             record.model = None
         return record
 
@@ -128,7 +123,7 @@ class RecordBuilder:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """Return a record with the measurements of the HTTP layer."""
+        """A record with the measurements of the HTTP layer."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -151,7 +146,7 @@ class RecordBuilder:
         return record
 
     def _offline(self, flight: Flight, facts: RequestSnapshot) -> RequestRecord:
-        """Return a record of a request that did not arrive over HTTP."""
+        """A record of a request that did not arrive over HTTP."""
         state = next(iter(self._engines.values()), None)
         ended = flight.ended or flight.added
         wall_offset_ns = time.time_ns() - round(time.monotonic() * 1e9)
@@ -173,7 +168,7 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the number of tokens of each kind, if the exchange has only this request."""
+    """Only if the exchange has only this request."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return
@@ -186,7 +181,7 @@ def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
 
 
 def identify(record: RequestRecord, flight: Flight) -> None:
-    """Set a request's ids and its age at the last in-flight report."""
+    """Set a request's ids and its age at the last report."""
     record.span_id = flight.span_id
     if record.trace_id is None:
         record.trace_id = flight.trace_id
@@ -197,23 +192,21 @@ def identify(record: RequestRecord, flight: Flight) -> None:
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age in seconds at the time `at`, from times rounded to whole
-    nanoseconds."""
+    """A request's age in seconds, from times rounded to whole nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
 def _set_instants(
     record: RequestRecord, flight: Flight, facts: RequestSnapshot, arrival_time: float
 ) -> None:
-    # The front end's wall-clock arrival, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On one machine, the engine and this process share one monotonic clock. Timestamps of an engine
-    # on another machine are shifted, so that the request ends at the same time on both clocks.
+    # On one machine, the engine shares this process's monotonic clock. Timestamps from another
+    # machine are shifted, so that the request ends at the same time.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended
@@ -234,7 +227,7 @@ def _reached(instant: float | None, shift: float) -> float | None:
 
 
 def join_trace(record: RequestRecord, traceparent: str | None) -> None:
-    """Make the record a child of a W3C traceparent, if it is valid."""
+    """Make the record a child of a valid W3C traceparent."""
     match = _TRACEPARENT.match(traceparent or "")
     if match is None:
         return

@@ -1,21 +1,17 @@
-"""Limits the length of texts that a client chooses.
-
-Both functions are idempotent, and return at most 256 characters that can be encoded as UTF-8.
-"""
+"""Limits texts that a client chooses to 256 characters that can be encoded as UTF-8. Idempotent."""
 
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
 
 _DIGEST_BYTES = 12
-"""Length of a digest: 96 bits. A client needs about 2**48 attempts to find two ids with the same
-digest."""
+"""96 bits: a client needs about 2**48 attempts for two ids with the same digest."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
 
 def bounded_text(text: str) -> str:
-    """Return the first 256 characters, with a question mark for each lone surrogate."""
+    """Cut at the limit, with a question mark for each lone surrogate."""
     text = text[:TEXT_LIMIT]
     if text.isascii():
         return text
@@ -23,10 +19,9 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """Return a request id that is not longer than the limit. Different ids stay different.
+    """A changed id ends with a digest, so different ids stay different.
 
-    A changed id ends with a digest of the original id. The front end and the engine core both apply
-    this function.
+    The front end and the engine core both apply this function.
     """
     fitting = bounded_text(text)
     if fitting == text:

@@ -1,7 +1,6 @@
 """Divides the time from the beginning of a start to its failure into parts. Pure.
 
-The parts are the gaps between ascending instants, so they sum to the whole. The start failed in the
-last part.
+The parts are the gaps between ascending instants; the start failed in the last one.
 """
 
 import math
@@ -20,16 +19,14 @@ PART_AFTER: Final = {
     StartStage.WEIGHTS: names.START_KV_CACHE,
     StartStage.PROFILED: names.START_WARM_UP,
 }
-"""Maps each stage to the part that begins when the stage is complete. The last two parts include
-compilation."""
+"""The part after each stage. The last two include compilation."""
 
 ENDED: Final = "exit"
-"""The reason of a failure if no method of the start raised an exception."""
+"""No method of the start raised an exception."""
 
 
 class FailedStart(NamedTuple):
-    """A failed start: its engine, its parts in seconds by attribute name, the name of the last
-    part, and the class of the exception or `ENDED`."""
+    """Parts in seconds by attribute name, the last part, and the exception's class or `ENDED`."""
 
     engine: int
     parts: dict[str, float]
@@ -40,11 +37,9 @@ class FailedStart(NamedTuple):
 def failed_starts(
     first: FirstProcess, reports: Sequence[StartProgress], ended: float
 ) -> list[FailedStart]:
-    """Return the failed starts, one for each engine that began to start its workers and did not
-    become ready.
+    """The engines that began to start their workers and did not become ready.
 
-    Args:
-        ended: when the first process ended, in monotonic seconds.
+    `ended`: when the first process ended, in monotonic seconds.
     """
     known = [each for each in reports if math.isfinite(each.at)]
     engines = sorted({each.engine for each in known})
@@ -83,10 +78,7 @@ def _failed(
 
 
 def _workers(executor: float, reports: Iterable[StartProgress]) -> Mapping[str, float]:
-    """Return, for each part, the time at which the part began on the slowest worker.
-
-    A stage is complete when all workers that sent a report have completed the stage.
-    """
+    """When each part began. A stage is complete when all reporting workers have completed it."""
     by_stage: dict[StartStage, dict[int, float]] = {}
     for each in reports:
         by_stage.setdefault(each.stage, {})[each.process] = each.at

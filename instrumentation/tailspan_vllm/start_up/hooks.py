@@ -1,7 +1,6 @@
 """The hooks that time a start: wrappers around three methods of the engine core and its workers.
 
-Each of these private methods runs once per start. If a method is missing, the start's parts stay
-unknown, and one log line names the method.
+If one of these private methods is missing, the parts stay unknown, and one log line names it.
 
 Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
 gpu_worker.py, 0.12 to 0.33.
@@ -29,7 +28,7 @@ _NOTED = "_tailspan_noted"
 
 
 def install(token: str) -> list[str]:
-    """Wrap the methods of vLLM. Return the names of the methods that this vLLM lacks."""
+    """Return the methods that this vLLM lacks."""
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor.abstract import Executor
     from vllm.v1.worker.worker_base import WorkerWrapperBase
@@ -38,7 +37,7 @@ def install(token: str) -> list[str]:
 
 
 def install_in_worker(token: str) -> list[str]:
-    """Wrap the method of vLLM that runs in a worker process. See `install`."""
+    """In a worker process. See `install`."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     return install_on(None, None, WorkerWrapperBase, token, RECORD)
@@ -47,7 +46,7 @@ def install_in_worker(token: str) -> list[str]:
 def install_on(
     executor: Any, engine_core: Any, worker: Any, token: str, record: StartRecord
 ) -> list[str]:
-    """Wrap the methods of these classes; None for a class that does not run in this process."""
+    """None for a class that does not run in this process."""
     hooks = _StartHooks(token, record)
     missing: list[str] = []
     for owner, name, wrap in (
@@ -73,7 +72,7 @@ class _StartHooks:
         self._hooks = guard.Hooks("parts of a start")
 
     def executor(self, original: Any) -> Any:
-        """Wrap the executor's `__init__`, which starts the workers and loads the weights."""
+        """It starts the workers and loads the weights."""
 
         def before(args: Arguments, kwargs: Keywords) -> None:
             record, config = self._record, _config_of(args, kwargs)
@@ -140,8 +139,6 @@ class _StartHooks:
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)
 
     def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
-        """Wrap a method of a worker that runs after `init_device`."""
-
         def done(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if name in _COMPLETES:
                 note(self._token, getattr(worker, "vllm_config", None), _COMPLETES[name])
@@ -162,7 +159,7 @@ class _StartHooks:
 
 
 class _TimedWorker:
-    """Times three methods of one worker, and removes its wrappers when the worker is ready."""
+    """Removes its wrappers when the worker is ready."""
 
     def __init__(
         self,
@@ -205,7 +202,7 @@ class _TimedWorker:
 
 
 def _config_of(args: Arguments, kwargs: Keywords) -> Any:
-    """Return vLLM's configuration from the arguments of a method of an executor or engine core."""
+    """From the arguments of a method of an executor or engine core."""
     own = getattr(args[0], "vllm_config", None)
     return own if own is not None else kwargs.get("vllm_config", args[1] if args[1:] else None)
 
@@ -215,11 +212,10 @@ def _config_of_worker(wrapper: Any) -> Any:
 
 
 def compile_s(worker: Any) -> float:
-    """Return the seconds that this process has spent in torch.compile so far.
+    """Seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation (the default on a GPU). If vLLM does
-    not control the compilation, the longest of torch's own timers is used, because these timers are
-    nested.
+    vLLM counts them if it controls the compilation (the default on a GPU). Otherwise, the longest
+    of torch's nested timers.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

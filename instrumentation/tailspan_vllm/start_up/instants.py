@@ -1,11 +1,10 @@
-"""Defines what an engine core and its workers measure during their own start."""
+"""What an engine core and its workers measure during their own start."""
 
 import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 WORKERS_LIMIT = 1024
-"""Maximum number of workers of an engine whose reports are kept."""
 
 
 class WorkerStart(NamedTuple):
@@ -20,15 +19,12 @@ class WorkerStart(NamedTuple):
 
 
 class EngineInstants(NamedTuple):
-    """The instants of an engine core's start in monotonic seconds, and the durations of its
-    workers.
+    """Monotonic seconds. `worker` has the longest time of any worker for each stage.
 
     Attributes:
-        process: when the engine core's process began.
         executor: when the engine core began to start its workers.
         loaded: when the workers had loaded the weights.
         ready: when the KV cache was allocated and the model was warm.
-        worker: the longest time of any worker, for each stage; None if no worker sent a report.
     """
 
     process: float
@@ -40,7 +36,7 @@ class EngineInstants(NamedTuple):
 
 @dataclass(slots=True)
 class StartRecord:
-    """Collects the `EngineInstants` of the engine core that runs in this process."""
+    """Of the engine core that runs in this process."""
 
     process: float | None = None
     executor: float | None = None
@@ -49,13 +45,12 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report. Ignore the report if it is not valid, or if there are too many
-        reports."""
+        """Invalid reports and those beyond the limit are ignored."""
         if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 
     def instants(self) -> EngineInstants | None:
-        """Return the instants, or None if one was not recorded."""
+        """The instants, or None if one was not recorded."""
         known = (self.process, self.executor, self.loaded, self.ready)
         if any(each is None for each in known):
             return None

@@ -1,9 +1,8 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
-or too many connections wait, the report is lost. The kernel keeps connections until the listener
-reads, so the listener needs no thread. The module works only on Linux. A datagram socket would keep
-only ten reports (net.unix.max_dgram_qlen), but many engines have more than ten workers.
+A sender never waits: if the listener has closed, or too many connections wait, the report is lost.
+The kernel keeps connections until the listener reads, so the listener needs no thread. Linux only.
+A datagram socket would keep only ten reports (net.unix.max_dgram_qlen).
 """
 
 import os
@@ -16,8 +15,7 @@ from typing import Final
 from tailspan_vllm import guard
 
 MAX_WAITING: Final = 1024
-"""Number of connections that the kernel keeps. The kernel lowers this number to
-net.core.somaxconn."""
+"""Connections that the kernel keeps, unless net.core.somaxconn is lower."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
@@ -33,11 +31,8 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """The listener, which receives reports from its creation until `read` is called.
-
-    Args:
-        address: an abstract address, which begins with a zero byte.
-    """
+    """Receives from its creation until `read`. `address` is abstract: it begins with a zero
+    byte."""
 
     def __init__(self, address: str, size: int) -> None:
         self._size = size
@@ -45,20 +40,17 @@ class LocalReports:
         self._end.setblocking(False)
         self._end.bind(address)
         self._end.listen(MAX_WAITING)
-        # On a GPU, vLLM forks its engines and workers. Each fork would keep the listener open.
+        # On a GPU, vLLM forks its engines and workers, which would keep the listener open.
         end = weakref.ref(self._end)
         os.register_at_fork(after_in_child=lambda: _close(end()))
 
     def __del__(self) -> None:
-        """Close the listener if `read` was not called."""
         if hasattr(self, "_end"):
             self._end.close()
 
     def read(self) -> list[bytes]:
-        """Return the reports that have arrived, and close the listener.
-
-        Reports of processes of other users are dropped and counted (unix(7), SO_PEERCRED).
-        """
+        """Close the listener, and return the reports. Those of other users' processes are dropped
+        and counted (unix(7), SO_PEERCRED)."""
         found: list[bytes] = []
         with self._end:
             for _ in range(_READS):
@@ -75,7 +67,7 @@ class LocalReports:
         return found
 
     def _received(self, connection: socket.socket) -> bytes:
-        """Return the bytes of a connection; empty if another user's process sent them."""
+        """Empty if another user's process sent the bytes."""
         try:
             connection.setblocking(False)
             sender = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

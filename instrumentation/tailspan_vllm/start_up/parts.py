@@ -1,7 +1,6 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
-The parts are the gaps between ascending instants, so they sum to the whole. Two of the gaps are
-divided further, according to the times that the workers measured.
+The parts are the gaps between ascending instants, two of them divided by the workers' times.
 """
 
 from collections.abc import Iterator
@@ -15,10 +14,9 @@ from tailspan_vllm.start_up.process import FirstProcess
 def parts_of(
     first: FirstProcess, engine: EngineInstants, served: float | None
 ) -> dict[str, float] | None:
-    """Return the parts in seconds by attribute name, or None if the instants are not in order.
+    """Seconds by attribute name, or None if the instants are not in order.
 
-    Args:
-        served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
+    `served`: when the HTTP server was ready, in monotonic seconds; None without one.
     """
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
@@ -35,7 +33,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # With several API servers, one of them can be ready before this engine. The part is then 0.
+        # One of several API servers can be ready before this engine.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 

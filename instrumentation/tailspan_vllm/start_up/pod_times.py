@@ -1,9 +1,7 @@
-"""Divides the time before the start of a server's first process into parts, with Kubernetes'
-timestamps. Pure.
+"""Divides the time before a server's first process into parts, with Kubernetes' timestamps. Pure.
 
-The parts are gaps between ascending instants. The parts sum to the time from the creation of the
-pod until the first process began. Kubernetes' timestamps have whole seconds, so each part, and the
-sum of the parts, can be wrong by one second.
+The parts sum to the time since the creation of the pod. Kubernetes' timestamps have whole seconds,
+so each part, and the sum, can be wrong by one second.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.
@@ -22,15 +20,13 @@ _Interval = tuple[float, float]
 def parts_before(
     pod: Any, events: Any, container: str | None, began_unix_ns: int
 ) -> dict[str, float]:
-    """Return the lengths of the parts before the first process: seconds by attribute name.
+    """Seconds by attribute name, empty if the times are unknown or not in order.
 
-    After a restart of the container, the only part is the time since the previous container ended.
-    The result is empty if the times are unknown or not in order.
+    After a restart of the container, the only part is the time since the previous one ended.
 
     Args:
-        events: an EventList of this pod. Without events, the container's part includes the image
-            pulls.
-        container: the server's container; None if the pod has one container.
+        events: an EventList of this pod. Without it, the container's part includes the image pulls.
+        container: None if the pod has one container.
         began_unix_ns: when the first process began.
     """
     began = began_unix_ns / 1e9
@@ -77,10 +73,7 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 
 
 def _pulls(events: Any) -> list[_Interval] | None:
-    """Return when the pod's images were pulled, or None if the events are absent or incomplete.
-
-    An image that was already on the node has no event `Pulling`.
-    """
+    """None if the events are absent or incomplete. An image on the node has no event `Pulling`."""
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
         return None
@@ -131,7 +124,7 @@ def _items(found: Any, name: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _seconds(text: Any) -> float | None:
-    """Return a timestamp of RFC 3339 in Unix seconds, or None."""
+    """Unix seconds of an RFC 3339 timestamp, or None."""
     if not isinstance(text, str):
         return None
     try:

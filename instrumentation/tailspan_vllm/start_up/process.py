@@ -1,6 +1,6 @@
 """Stores in the environment when a server's first process began, for its child processes.
 
-All instants are on the monotonic clock, which all processes of a machine share.
+All processes of a machine share the monotonic clock.
 """
 
 import math
@@ -18,7 +18,7 @@ MAX_ANCESTORS: Final = 64
 
 
 class FirstProcess(NamedTuple):
-    """When the first process began, and when it had loaded the plugin, in monotonic seconds."""
+    """Monotonic seconds at which it began, and had loaded the plugin."""
 
     began: float
     plugin: float
@@ -26,8 +26,7 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Store this process's start time in the environment, unless a parent process has stored its
-    own start time. Return whether the time was stored.
+    """Store this process's start time, unless a parent has. Return whether it did.
 
     Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """
@@ -41,7 +40,7 @@ def note_first_process(environ: "os._Environ[str]") -> bool:
 
 
 def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
-    """Return the times that `note_first_process` has stored, or None."""
+    """The times that `note_first_process` has stored, or None."""
     try:
         began, plugin, began_unix_ns = environ.get(START_VARIABLE, "").split()
         found = FirstProcess(float(began), float(plugin), int(began_unix_ns))
@@ -51,11 +50,7 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
 
 
 def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
-    """Return whether this process is, or descends from, process 1 of its PID namespace.
-
-    In a container, a process that was started from outside, for example by `kubectl exec`, does not
-    descend from process 1.
-    """
+    """Unlike a process started from outside a container, as by `kubectl exec`."""
     process = "self"
     for _ in range(MAX_ANCESTORS):
         try:
@@ -70,6 +65,6 @@ def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
 
 
 def this_process_began() -> float | None:
-    """Return when this process started, in monotonic seconds, or None if unavailable."""
+    """When this process started, in monotonic seconds, or None if unavailable."""
     age_s = own_age_s()
     return None if age_s is None else time.monotonic() - age_s

@@ -1,7 +1,6 @@
 """Reports each stage of a start to the server's first process, in case the start fails.
 
-The engine core and its workers send a report when they complete a stage, or when a method raises an
-exception. The first process reads the reports only if the server ends before it is ready.
+The first process reads the reports only if the server ends before it is ready.
 """
 
 import os
@@ -18,7 +17,7 @@ _REPORT: Final = struct.Struct("<iiid40s")
 
 
 class StartStage(IntEnum):
-    """The stages of a start that a process reports as complete, and the failure of a start."""
+    """Stages that a process reports as complete, and the failure of a start."""
 
     PROCESS = 0
     """The engine core's process began."""
@@ -31,13 +30,12 @@ class StartStage(IntEnum):
     PROFILED = 5
     """A worker measured the memory that it needs."""
     READY = 6
-    """The engine is ready."""
     FAILED = 7
     """A method of the start raised an exception."""
 
 
 class StartProgress(NamedTuple):
-    """One report. `at` is in monotonic seconds. `error` is the name of an exception's class."""
+    """`at`: monotonic seconds. `error`: the name of an exception's class."""
 
     engine: int
     process: int
@@ -53,7 +51,7 @@ def _address(token: str) -> str:
 def note(
     token: str, config: Any, stage: StartStage, at: float | None = None, error: str = ""
 ) -> None:
-    """Send a report to the first process. `at` is in monotonic seconds; None for now."""
+    """Send a report to the first process. `at`: monotonic seconds; None for now."""
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
         name = error.encode("ascii", "replace")[:40]

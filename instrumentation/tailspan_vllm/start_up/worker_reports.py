@@ -1,4 +1,4 @@
-"""Sends the durations of a worker's start to the engine core that started the worker."""
+"""Sends the durations of a worker's start to its engine core."""
 
 import os
 import struct
@@ -19,8 +19,7 @@ def send_report(token: str, report: WorkerStart) -> None:
 
 
 class WorkerReports:
-    """Receives the workers' reports in the engine core, from before the workers start until they
-    are ready."""
+    """Receives in the engine core, while the workers start."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)

@@ -44,12 +44,12 @@ def traffic(request_row: Row) -> list[RequestTimeline]:
     ]
 
 
-def old_rows(request_row: Row, number: int, bad: bool = False) -> list[RequestTimeline]:
-    """Return requests that are spread evenly over the six days before `START_S`."""
+def old_rows(request_row: Row, number: int) -> list[RequestTimeline]:
+    """Return bad requests that are spread evenly over the six days before `START_S`."""
     return [
         request_row(
             received_unix_ns=(START_S - (at + 1) * 6 * DAY_S // number) * S,
-            ttft_s=3.0 if bad else 0.1,
+            ttft_s=3.0,
         )
         for at in range(number)
     ]
@@ -61,8 +61,7 @@ def status(engine: Engine, about: Objective, at_s: int = NOW_S) -> ObjectiveStat
     return status_at(about, tally.history, tally.since_s, tally.excluded(), at_s)
 
 
-@pytest.mark.parametrize("number", [1, 10, 100])
-@pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.parametrize("number", [1, 100])
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_old_rows_do_not_lengthen_the_history(
     engine: Engine,
@@ -70,7 +69,6 @@ def test_old_rows_do_not_lengthen_the_history(
     request_row: Row,
     traffic: list[RequestTimeline],
     number: int,
-    bad: bool,
     evaluated: bool,
 ) -> None:
     """Not even a hundred old rows lengthen the history, because the gaps between them are too long.
@@ -85,7 +83,7 @@ def test_old_rows_do_not_lengthen_the_history(
     assert before.budget_left is not None
     assert before.budget_left > 0.99
     assert State.COLD_START in before.states.values()
-    write(engine, old_rows(request_row, number, bad))
+    write(engine, old_rows(request_row, number))
     if evaluated:
         assert Evaluator(engine, [about]).evaluate(NOW_S + 2 * ARRIVAL_S) == []
     assert status(engine, about) == before
@@ -98,9 +96,9 @@ def test_an_old_row_in_an_empty_store_does_not_begin_the_history(
     write(engine, old_rows(request_row, 1))
     for at_s in range(START_S - 60, START_S, 15):
         Evaluator(engine, [about]).evaluate(at_s)
-    for first in range(0, len(traffic), 120):
-        write(engine, traffic[first : first + 120])
-        Evaluator(engine, [about]).evaluate(START_S + first + 135)
+    for first in range(0, len(traffic), 240):
+        write(engine, traffic[first : first + 240])
+        Evaluator(engine, [about]).evaluate(START_S + first + 255)
     found = status(engine, about)
     assert found.since_s == pytest.approx(START_S, abs=EVALUATION_S)
     assert found.period.events == pytest.approx(len(traffic), abs=1)
@@ -128,18 +126,18 @@ def test_time_with_little_traffic_is_history_while_tailspan_counts(
     """Neither a gap nor a restart moves the start of the history. A late row counts if its request
     arrived after the start."""
     about = objective()
-    rows = [request_row(received_unix_ns=(START_S + 1200 * n) * S) for n in range(30)]
+    rows = [request_row(received_unix_ns=(START_S + 1200 * n) * S) for n in range(12)]
     for n, row in enumerate(rows):
-        if n != 20:
+        if n != 8:
             write(engine, [row])
         Evaluator(engine, [about]).evaluate(START_S + 1200 * n + 60)
-    write(engine, [rows[20]])
-    at_s = START_S + 1200 * 30
+    write(engine, [rows[8]])
+    at_s = START_S + 1200 * 12
     Evaluator(engine, [about]).evaluate(at_s)
     found = status(engine, about, at_s)
     assert found.since_s == pytest.approx(START_S, abs=EVALUATION_S)
-    assert found.period.events == 30
-    assert found.covered == pytest.approx(1200 * 30 / (30 * DAY_S), rel=0.01)
+    assert found.period.events == 12
+    assert found.covered == pytest.approx(1200 * 12 / (30 * DAY_S), rel=0.01)
 
 
 def test_a_new_objective_has_the_history_of_the_others(

@@ -167,7 +167,7 @@ def store(tmp_path: Path) -> Callable[[list[Probe]], Engine]:
     return make
 
 
-def _history(hours: int = 4, every_s: int = 15) -> list[Probe]:
+def _history(hours: int = 2, every_s: int = 15) -> list[Probe]:
     """Return probes of two regions; those of ap-south are slow for the last half hour."""
     found = []
     for number, at_s in enumerate(range(START_S, START_S + hours * 3600, every_s)):
@@ -189,17 +189,17 @@ def _history(hours: int = 4, every_s: int = 15) -> list[Probe]:
 
 def test_the_evaluator_opens_an_incident(store: Callable[[list[Probe]], Engine]) -> None:
     engine = store(_history())
-    end_s = START_S + 4 * 3600
+    end_s = START_S + 2 * 3600
     asked = objective(where='where: region == "ap-south"')
     evaluator = Evaluator(engine, [asked])
-    for at_s in range(end_s - 1500, end_s + 31, 90):
+    for at_s in range(end_s - 1500, end_s + 31, 300):
         evaluator.evaluate(at_s)
     (row,) = [each for each in read_incidents(engine, "outside") if each.severity == "page"]
     assert row.ended_unix_s is None
     assert asked.indicator is not None
     tally = read_tally(engine, asked.indicator, 0, end_s + 30)  # type: ignore[arg-type]
     # The probes of the last half hour, which end 3 s after they were due.
-    assert tally.history.counts(0, end_s + 30) == EventCounts(120, 960)
+    assert tally.history.counts(0, end_s + 30) == EventCounts(120, 480)
     engine.dispose()
 
 
@@ -253,7 +253,7 @@ def test_older_requests_do_not_move_the_start_of_the_counts(
 ) -> None:
     """Time before the first probe must not count as time without bad probes."""
     engine = store(_history())
-    now_s = START_S + 4 * 3600 + 4 * SETTLED_S
+    now_s = START_S + 2 * 3600 + 4 * SETTLED_S
     asked = objective(where=f"where: all{by}")
     evaluator = Evaluator(engine, [asked, objective(events="requests", good="e2e_s <= 5")])
     evaluator.evaluate(now_s)
@@ -269,9 +269,9 @@ def test_older_requests_do_not_move_the_start_of_the_counts(
 
 def test_each_region_has_a_budget_of_its_own(store: Callable[[list[Probe]], Engine]) -> None:
     engine = store(_history())
-    end_s = START_S + 4 * 3600
+    end_s = START_S + 2 * 3600
     evaluator = Evaluator(engine, [objective(where="where: all, by: [region]")])
-    for at_s in range(end_s - 1500, end_s + 31, 90):
+    for at_s in range(end_s - 1500, end_s + 31, 300):
         evaluator.evaluate(at_s)
     paging = {
         region: [each.severity for each in read_incidents(engine, f'outside{{region="{region}"}}')]

@@ -78,8 +78,8 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
     def stopped(*about: Any) -> Any:
         found = count_requests(*about)
         time.sleep(EXPIRES_S * 1.2)
-        leases[1].beat()
         write(other, request_row, range(100, 200), every_s=20)
+        leases[1].beat()
         with leases[1].acting(EVALUATION) as term:
             assert term is not None
             assert second._recount(NOW_S)

@@ -66,6 +66,9 @@ class Scene:
         self.now_s += after_s
         return [(each.row.transition, each.result) for each in self.sender.deliver()]
 
+    def oldest(self) -> int | None:
+        return self.sender.oldest_pending_unix_s
+
     @property
     def rows(self) -> dict[str, Notification]:
         return {row.transition: row for row in read_notifications(self._engine, "chat")}
@@ -92,9 +95,11 @@ def test_a_message_is_delivered_once(scene: MakeScene) -> None:
 
 def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     on = scene()
+    assert on.oldest() is None
     on.add()
     on.answers = [BUSY, BUSY, BUSY]
     assert on.deliver() == [("firing", DeliveryResult.FAILED)]
+    assert on.oldest() == NOW_S
     assert on.deliver(after_s=4) == []
     assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
     on.restart()
@@ -104,30 +109,8 @@ def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     assert (row.state, row.failures, row.problem) == ("pending", 3, "status 503: busy")
     assert on.deliver(after_s=20) == [("firing", DeliveryResult.DELIVERED)]
     assert on.rows["firing"].problem is None
+    assert on.oldest() is None
     assert len({post.body for post in on.sent}) == 1
-
-
-def test_the_oldest_undelivered_message_is_known_until_it_is_delivered(scene: MakeScene) -> None:
-    on = scene()
-
-    def oldest() -> int | None:
-        return on.sender.oldest_pending_unix_s
-
-    assert oldest() is None
-    on.add()
-    on.answers = [BUSY]
-    on.deliver()
-    assert oldest() == NOW_S
-    on.deliver(after_s=5)
-    assert oldest() is None
-
-
-def test_a_message_that_was_given_up_does_not_wait(scene: MakeScene) -> None:
-    on = scene()
-    on.add()
-    on.answers = [ChannelResponse(400, "no", final=True)]
-    assert on.deliver() == [("firing", DeliveryResult.DEAD)]
-    assert on.sender.oldest_pending_unix_s is None
 
 
 def test_retry_after_is_respected(scene: MakeScene) -> None:
@@ -153,6 +136,7 @@ def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
     )
     assert {row.state for row in on.rows.values()} == {"dead"}
     assert on.sender.counts[DeliveryResult.DEAD] == 1
+    assert on.oldest() is None
 
 
 def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> None:
@@ -181,10 +165,15 @@ def test_the_end_waits_for_the_beginning(scene: MakeScene) -> None:
 def test_alertmanager_gets_the_alert_each_minute_until_it_ends(scene: MakeScene) -> None:
     on = scene(ReceiverType.ALERTMANAGER)
     on.add()
-    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
+    assert [(each.result, each.repeat) for each in on.sender.deliver()] == [
+        (DeliveryResult.DELIVERED, False)
+    ]
     assert on.deliver(after_s=59) == []
     on.answers = [WRONG]
-    assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
+    on.now_s += 1
+    assert [(each.result, each.repeat) for each in on.sender.deliver()] == [
+        (DeliveryResult.FAILED, True)
+    ]
     assert on.rows["firing"].state == "delivered"
     assert on.deliver(after_s=5) == [("firing", DeliveryResult.DELIVERED)]
     assert on.deliver() == []
@@ -234,14 +223,6 @@ def test_a_delivery_that_was_not_recorded_is_repeated(
     assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
     assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
     assert len(on.sent) == 2
-
-
-def test_an_attempt_reports_whether_it_repeats(scene: MakeScene) -> None:
-    on = scene(ReceiverType.ALERTMANAGER)
-    on.add()
-    assert [each.repeat for each in on.sender.deliver()] == [False]
-    on.now_s += 60
-    assert [each.repeat for each in on.sender.deliver()] == [True]
 
 
 def test_a_message_whose_sender_was_replaced_is_sent_again_with_the_same_key(

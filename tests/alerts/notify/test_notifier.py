@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,11 @@ from store.alerting.notifications import (
 )
 from store.database import open_database
 from store.writer import Writer
-from telemetry.requests import RequestTimeline
+from tests.alerts.conftest import default_objective, request_rows
 
 START_S = 1_790_000_010
-BEGAN_S = START_S + 7_200
+BEGAN_S = START_S + 3_600
+FIRED_S = BEGAN_S + 1_500
 PAGER = Channel(
     "pager", ReceiverType.PAGERDUTY, ("page",), Secret("http://127.0.0.1:9"), Secret("k")
 )
@@ -31,23 +33,7 @@ TEAM = Channel("team", ReceiverType.SLACK, ("page", "ticket"), Secret("http://12
 EXPLORER = "https://tailspan.example.org"
 
 
-@pytest.fixture
-def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
-    """Return a store with four hours of requests, one every five seconds.
-
-    All requests of half an hour are bad.
-    """
-    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    rows = [
-        request_row(
-            received_unix_ns=at_s * 10**9, ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1_800 else 0.1
-        )
-        for at_s in range(START_S, START_S + 14_400, 5)
-    ]
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result(10)
-    yield engine
-    engine.dispose()
+END_S = BEGAN_S + 4_200
 
 
 class Scene:
@@ -88,27 +74,68 @@ class Scene:
         return loads(row.message)
 
 
-@pytest.fixture
-def scene(engine: Engine, objective: Callable[..., Objective]) -> Scene:
-    return Scene(engine, [objective()])
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two databases.
 
-
-def test_a_page_is_sent_once_to_each_channel_for_pages(scene: Scene) -> None:
+    `begun.db` has one request every ten seconds; those of half an hour are bad. In `paged.db`, the
+    page about them is in the outbox of both channels.
+    """
+    folder, row = tmp_path_factory.mktemp("stores"), request_rows()
+    engine = open_database(f"sqlite:///{folder}/begun.db")
+    rows = [
+        row(received_unix_ns=at_s * 10**9, ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1_800 else 0.1)
+        for at_s in range(START_S, END_S, 10)
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    scene = Scene(engine, [default_objective()])
     assert scene.at(BEGAN_S) == []
-    paged = scene.at(BEGAN_S + 1_500)
-    assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
-    assert scene.at(BEGAN_S + 1_515) == paged
+    engine.dispose()
+    shutil.copy(folder / "begun.db", folder / "paged.db")
+    scene.engine = open_database(f"sqlite:///{folder}/paged.db")
+    scene.at(FIRED_S)
+    scene.engine.dispose()
+    return folder
+
+
+@pytest.fixture
+def scene(tmp_path: Path, stores: Path) -> Iterator[Callable[[str], Scene]]:
+    scenes = []
+
+    def make(name: str) -> Scene:
+        shutil.copy(stores / f"{name}.db", tmp_path)
+        engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
+        scenes.append(Scene(engine, [default_objective()]))
+        return scenes[-1]
+
+    yield make
+    for each in scenes:
+        each.engine.dispose()
+
+
+@pytest.fixture
+def begun(scene: Callable[[str], Scene]) -> Scene:
+    return scene("begun")
+
+
+@pytest.fixture
+def paged(scene: Callable[[str], Scene]) -> Scene:
+    return scene("paged")
+
+
+def test_a_page_is_sent_once_to_each_channel_for_pages(paged: Scene) -> None:
     # A burn of 15 min is too short for a ticket over a period of 30 days.
-    assert all(severity != "ticket" for severity, _, _ in paged)
+    sent = [("page", "firing", "pager"), ("page", "firing", "team")]
+    assert paged.at(FIRED_S) == sent
+    assert paged.at(FIRED_S + 15) == sent
 
 
-def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    sent = scene.message("firing")
+def test_the_message_has_the_figures_of_when_it_fired(paged: Scene) -> None:
+    sent = paged.message("firing")
     assert abs(sent.began_unix_s - BEGAN_S) <= 60
     assert sent.window_s == 3_600
-    assert sent.events == 720
+    assert sent.events == 360
     assert sent.bad is not None
     assert sent.burn == pytest.approx(sent.bad / sent.events / 0.01)
     assert (sent.fired_by[0].long_s, sent.fired_by[0].short_s) == (3_600, 300)
@@ -121,109 +148,97 @@ def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
     assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_an_end_is_sent_once_to_the_channels_that_got_the_start(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    scene.deliver()
-    last_s = START_S + 14_400
-    over = scene.at(last_s)
+def test_an_end_is_sent_once_to_the_channels_that_got_the_start(paged: Scene) -> None:
+    paged.deliver()
+    last_s = END_S
+    over = paged.at(last_s)
     assert ("page", "resolved", "pager") in over
     assert ("page", "resolved", "team") in over
-    assert scene.at(last_s) == over
-    sent = scene.message("resolved")
+    assert paged.at(last_s) == over
+    sent = paged.message("resolved")
     assert sent.ended_unix_s is not None
     assert sent.peak_burn is not None
     assert sent.fired_by == ()
     assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_an_incident_that_was_never_sent_has_no_end_to_send(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    assert scene.at(START_S + 14_400) == []
-    assert scene.rows == []
+def test_an_incident_that_was_never_sent_has_no_end_to_send(begun: Scene) -> None:
+    assert begun.at(END_S) == []
+    assert begun.rows == []
 
 
-def test_without_a_sent_start_no_end_is_sent(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    for row in scene.rows:
+def test_without_a_sent_start_no_end_is_sent(paged: Scene) -> None:
+    for row in paged.rows:
         dead = row.channel == "pager"
         store_notifications(
-            scene.engine, [replace(row, state=Delivery.DEAD if dead else Delivery.DELIVERED)]
+            paged.engine, [replace(row, state=Delivery.DEAD if dead else Delivery.DELIVERED)]
         )
-    over = scene.at(START_S + 14_400)
+    over = paged.at(END_S)
     assert ("page", "resolved", "pager") not in over
     assert ("page", "resolved", "team") in over
 
 
-def test_a_new_channel_gets_the_open_incident(scene: Scene) -> None:
-    scene.channels = [PAGER]
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    scene.channels = [TEAM]
-    scene.notifier().begin()
-    scene.at(BEGAN_S + 1_515)
-    by_channel = {row.channel: row for row in scene.rows}
+def test_a_new_channel_gets_the_open_incident(begun: Scene) -> None:
+    begun.channels = [PAGER]
+    begun.at(FIRED_S)
+    begun.channels = [TEAM]
+    begun.notifier().begin()
+    begun.at(FIRED_S + 15)
+    by_channel = {row.channel: row for row in begun.rows}
     assert by_channel["team"].state == Delivery.PENDING
     assert by_channel["pager"].state == Delivery.DEAD
     assert by_channel["pager"].problem == "the channel is no longer configured"
 
 
-def test_the_repeated_alert_of_a_deleted_objective_ends(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    for row in scene.rows:
+def test_the_repeated_alert_of_a_deleted_objective_ends(paged: Scene) -> None:
+    for row in paged.rows:
         store_notifications(
-            scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=BEGAN_S + 1_560)]
+            paged.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=FIRED_S + 60)]
         )
-    scene.objectives = []
-    scene.notifier().begin()
-    assert [row.next_unix_s for row in scene.rows] == [None, None]
+    paged.objectives = []
+    paged.notifier().begin()
+    assert [row.next_unix_s for row in paged.rows] == [None, None]
 
 
-def test_a_waiting_message_has_the_figures_of_the_last_minute(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    (row,) = [row for row in scene.rows if row.channel == "pager"]
-    notifier = scene.notifier()
+def test_a_waiting_message_has_the_figures_of_the_last_minute(paged: Scene) -> None:
+    (row,) = [row for row in paged.rows if row.channel == "pager"]
+    notifier = paged.notifier()
     assert notifier.newest(row) == row.message
-    notifier.enqueue(BEGAN_S + 1_500)
+    notifier.enqueue(FIRED_S)
     assert notifier.newest(row) == row.message
-    Evaluator(scene.engine, scene.objectives).evaluate(BEGAN_S + 1_600)
-    notifier.enqueue(BEGAN_S + 1_600)
+    Evaluator(paged.engine, paged.objectives).evaluate(FIRED_S + 100)
+    notifier.enqueue(FIRED_S + 100)
     assert loads(notifier.newest(row)).as_of_unix_s > loads(row.message).as_of_unix_s
     assert notifier.newest(replace(row, transition="resolved")) == row.message
-    scene.deliver()
-    Evaluator(scene.engine, scene.objectives).evaluate(START_S + 14_400)
-    notifier.enqueue(START_S + 14_400)
+    paged.deliver()
+    Evaluator(paged.engine, paged.objectives).evaluate(END_S)
+    notifier.enqueue(END_S)
     assert notifier.newest(row) == row.message
 
 
-def test_an_outbox_is_deleted_with_its_simulation(scene: Scene) -> None:
-    scene.at(BEGAN_S)
-    scene.at(BEGAN_S + 1_500)
-    rows = scene.rows
+def test_an_outbox_is_deleted_with_its_simulation(paged: Scene) -> None:
+    rows = paged.rows
     assert rows
-    with scene.engine.begin() as connection:
+    with paged.engine.begin() as connection:
         for row in rows:
             remove_notifications(connection, row.incident)
-    assert scene.rows == []
+    assert paged.rows == []
 
 
-def test_a_page_is_sent_first_and_its_cause_once_afterwards(scene: Scene) -> None:
+def test_a_page_is_sent_first_and_its_cause_once_afterwards(begun: Scene) -> None:
     """Each channel gets the cause as an update of the page that it received."""
-    scene.at(BEGAN_S + 1_200)
-    (page,) = (row for row in scene.rows if row.channel == "pager")
+    begun.at(BEGAN_S + 1_200)
+    (page,) = (row for row in begun.rows if row.channel == "pager")
     assert loads(page.message).likely_cause is None
-    scene.deliver()
-    scene.at(BEGAN_S + 1_215)
-    assert all(row.next_unix_s is None for row in scene.rows)
-    scene.cause = "tenant a sends more"
-    scene.at(BEGAN_S + 1_230)
-    waiting = [row for row in scene.rows if row.next_unix_s is not None]
+    begun.deliver()
+    begun.at(BEGAN_S + 1_215)
+    assert all(row.next_unix_s is None for row in begun.rows)
+    begun.cause = "tenant a sends more"
+    begun.at(BEGAN_S + 1_230)
+    waiting = [row for row in begun.rows if row.next_unix_s is not None]
     assert {row.channel for row in waiting} == {"pager", "team"}
     assert {loads(row.message).likely_cause for row in waiting} == {"tenant a sends more"}
     assert {str(row.state) for row in waiting} == {"delivered"}
-    scene.deliver()
-    scene.at(BEGAN_S + 1_245)
-    assert all(row.next_unix_s is None for row in scene.rows)
+    begun.deliver()
+    begun.at(BEGAN_S + 1_245)
+    assert all(row.next_unix_s is None for row in begun.rows)

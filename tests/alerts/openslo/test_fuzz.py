@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from alerts.errors import DocumentError
+from alerts.objectives import Objective
 from alerts.openslo.reader import inspect_texts
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 from alerts.prometheus.promql import check
@@ -40,49 +41,38 @@ KEYS: Final = (
 )
 
 
-def plain() -> dict[str, Any]:
-    def source(query: str) -> dict[str, Any]:
-        return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+PLAIN: Final = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: web, labels: {team: a}, annotations: {runbook: b}}
+spec:
+  service: web
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 30d, isRolling: true}]
+  objectives: [{target: "0.99"}, {target: "0.95"}]
+  indicator:
+    metadata: {name: errors}
+    spec:
+      ratioMetric:
+        counter: true
+        bad: {metricSource: {type: Prometheus, spec: {query: x}}}
+        total: {metricSource: {type: Prometheus, spec: {query: y}}}
+  alertPolicies:
+  - kind: AlertPolicy
+    metadata: {name: own}
+    spec:
+      conditions:
+      - kind: AlertCondition
+        metadata: {name: c}
+        spec:
+          severity: page
+          condition:
+            {kind: burnrate, op: gt, threshold: "12", lookbackWindow: 2h, alertAfter: 10m}
+"""
 
-    condition = {
-        "kind": "burnrate",
-        "op": "gt",
-        "threshold": "12",
-        "lookbackWindow": "2h",
-        "alertAfter": "10m",
-    }
-    return {
-        "apiVersion": "openslo/v1",
-        "kind": "SLO",
-        "metadata": {"name": "web", "labels": {"team": "a"}, "annotations": {"runbook": "b"}},
-        "spec": {
-            "service": "web",
-            "budgetingMethod": "Occurrences",
-            "timeWindow": [{"duration": "30d", "isRolling": True}],
-            "objectives": [{"target": "0.99"}, {"target": "0.95"}],
-            "indicator": {
-                "metadata": {"name": "errors"},
-                "spec": {
-                    "ratioMetric": {"counter": True, "bad": source("x"), "total": source("y")}
-                },
-            },
-            "alertPolicies": [
-                {
-                    "kind": "AlertPolicy",
-                    "metadata": {"name": "own"},
-                    "spec": {
-                        "conditions": [
-                            {
-                                "kind": "AlertCondition",
-                                "metadata": {"name": "c"},
-                                "spec": {"severity": "page", "condition": condition},
-                            }
-                        ]
-                    },
-                }
-            ],
-        },
-    }
+
+def plain() -> Any:
+    return yaml.safe_load(PLAIN)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -107,6 +97,12 @@ def places(node: Any) -> list[Place]:
     return [place for key in keys for place in ((node, key), *places(node[key]))]
 
 
+def rules_of(objective: Objective) -> list[dict[str, Any]]:
+    text = tailspan_rules([objective], EXPLORER_URL)
+    text.encode()
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
 def held(text: str) -> int:
     """Check the rules or errors that a text gives, and return the number of objectives."""
     findings = inspect_texts({FILE: text})
@@ -115,13 +111,10 @@ def held(text: str) -> int:
         assert re.match(r"a\.yaml:[0-9]+: ", str(error))
         str(error).encode()
     for objective in findings.spec.objectives:
-        rules = tailspan_rules([objective], EXPLORER_URL)
-        rules.encode()
-        recorded = []
-        for group in yaml.safe_load(rules)["groups"]:
-            for rule in group["rules"]:
-                check(rule["expr"])
-                recorded += [rule["record"]] if "record" in rule else []
+        rules = rules_of(objective)
+        for rule in rules:
+            check(rule["expr"])
+        recorded = [rule["record"] for rule in rules if "record" in rule]
         assert len(recorded) == len(set(recorded))
     return len(findings.spec.objectives)
 
@@ -204,11 +197,11 @@ def test_a_label_and_the_service_are_no_templates() -> None:
     document["spec"]["service"] = "{{ $value }}"
     document["metadata"]["labels"] = {"team": "{{ $value }}"}
     (first, *_) = inspect_texts({FILE: dumped(document)}).spec.objectives
-    for group in yaml.safe_load(tailspan_rules([first], EXPLORER_URL))["groups"]:
-        for rule in group["rules"]:
-            if "alert" in rule:
-                assert rule["labels"]["team"] == '{{ "{" }}{{ "{" }} $value }}'
-                assert rule["labels"]["service"] == '{{ "{" }}{{ "{" }} $value }}'
+    alerts = [rule for rule in rules_of(first) if "alert" in rule]
+    assert alerts
+    for rule in alerts:
+        assert rule["labels"]["team"] == '{{ "{" }}{{ "{" }} $value }}'
+        assert rule["labels"]["service"] == '{{ "{" }}{{ "{" }} $value }}'
 
 
 @pytest.mark.parametrize(
@@ -250,13 +243,8 @@ def test_a_page_and_a_ticket_on_one_long_window_alert_separately() -> None:
     text = conditions({"severity": "ticket", "threshold": "2", "alertAfter": "20m"})
     assert held(text) == 1
     (objective,) = inspect_texts({FILE: text}).spec.objectives
-    rules = [
-        rule
-        for group in yaml.safe_load(tailspan_rules([objective], EXPLORER_URL))["groups"]
-        for rule in group["rules"]
-        if rule.get("alert") == "TailspanBudgetBurn"
-    ]
-    assert [rule["expr"].strip() for rule in rules] == [
+    burns = [rule for rule in rules_of(objective) if rule.get("alert") == "TailspanBudgetBurn"]
+    assert [rule["expr"].strip() for rule in burns] == [
         'slo:tailspan_alerting_burn:ratio2h_10m_page{slo="web"}',
         'slo:tailspan_alerting_burn:ratio2h_20m_ticket{slo="web"}',
     ]

@@ -335,11 +335,8 @@ def test_two_objectives_of_one_name_are_refused(document: Document) -> None:
     assert "'chat': a.yaml:8 has this name too" in str(findings.errors[0])
 
 
-@pytest.mark.parametrize(
-    "query", ["http_requests_total[5m]", "rate(x[5m])", "sum(a) / sum(b)", "1"]
-)
-def test_a_query_without_a_window_placeholder_is_refused(query: str) -> None:
-    text = ELSEWHERE.replace("sum(http_requests_total)", f'"{query}"')
+def test_a_query_without_a_window_placeholder_is_refused() -> None:
+    text = ELSEWHERE.replace("sum(http_requests_total)", '"rate(x[5m])"')
     (error, *_) = inspect_texts({"a.yaml": text}).errors
     assert "allowed: a counter" in str(error)
 

@@ -46,6 +46,20 @@ class Waiting(list[Any]):
         return self[0]
 
 
+def an_output(
+    counts: dict[str, int], computed: Iterable[int] = (), new: Iterable[str] = ()
+) -> SimpleNamespace:
+    """Return the output of a step. `computed` is of the requests that are not new."""
+    return SimpleNamespace(
+        num_scheduled_tokens=counts,
+        total_num_scheduled_tokens=sum(counts.values()),
+        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in new],
+        scheduled_cached_reqs=SimpleNamespace(
+            num_computed_tokens=list(computed), resumed_req_ids=set()
+        ),
+    )
+
+
 class Server:
     """A scheduler with steps of 10 ms each, and its observer."""
 
@@ -81,28 +95,22 @@ class Server:
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()
         }
-        old = [name for name in counts if name not in self.new]
-        output = SimpleNamespace(
-            num_scheduled_tokens=counts,
-            total_num_scheduled_tokens=sum(counts.values()),
-            scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in self.new],
-            scheduled_cached_reqs=SimpleNamespace(
-                num_computed_tokens=[self.requests[name].num_computed_tokens for name in old],
-                resumed_req_ids=set(),
-            ),
-        )
+        old = [self.requests[name] for name in counts if name not in self.new]
+        output = an_output(counts, [each.num_computed_tokens for each in old], self.new)
         self.new = []
         for name, count in counts.items():
             self.requests[name].num_computed_tokens += count
         self.observer.scheduled(self.scheduler, output, self.now)
         for name in leaving:
             self.free(name)
-        self.now += 0.01
+        self.end(output, ending=ending)
+
+    def end(self, output: Any, took_s: float = 0.01, ending: Iterable[str] = ()) -> None:
+        self.now += took_s
         self.observer.in_update = True
         for name in ending:
             self.free(name)
-        results = {0: SimpleNamespace(timestamp=self.now)}
-        self.observer.ended(self.scheduler, output, results)
+        self.observer.ended(self.scheduler, output, {0: SimpleNamespace(timestamp=self.now)})
 
     def free(self, request_id: str) -> None:
         self.observer.freed(request_id)
@@ -205,21 +213,10 @@ def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> Non
     server.step()
     outputs = []
     for _ in range(2):
-        output = SimpleNamespace(
-            num_scheduled_tokens={"one": 1, "other": 1},
-            total_num_scheduled_tokens=2,
-            scheduled_new_reqs=[],
-            scheduled_cached_reqs=SimpleNamespace(
-                num_computed_tokens=[100, 100], resumed_req_ids=set()
-            ),
-        )
-        server.observer.scheduled(server.scheduler, output, server.now)
-        outputs.append(output)
+        outputs.append(an_output({"one": 1, "other": 1}, [100, 100]))
+        server.observer.scheduled(server.scheduler, outputs[-1], server.now)
     for output, ending in zip(outputs, ("one", "other"), strict=True):
-        server.now += 0.01
-        server.observer.in_update = True
-        server.free(ending)
-        server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
+        server.end(output, ending=[ending])
     assert billed(server) == pytest.approx(0.03)
     one = server.front.accounts["one"]
     assert one.last_token == pytest.approx(server.now - 0.01)
@@ -231,23 +228,13 @@ def test_a_prefill_scheduled_ahead_lengthens_its_own_step(server: Server) -> Non
     server.add("one", 100)
     for _ in range(20):
         server.step()
-    decode = SimpleNamespace(
-        num_scheduled_tokens={"one": 1},
-        scheduled_new_reqs=[],
-        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[119], resumed_req_ids=set()),
-    )
-    prefill = SimpleNamespace(
-        num_scheduled_tokens={"one": 1, "new": 300},
-        scheduled_new_reqs=[SimpleNamespace(req_id="new")],
-        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[120], resumed_req_ids=set()),
-    )
+    decode = an_output({"one": 1}, [119])
+    prefill = an_output({"one": 1, "new": 300}, [120], ["new"])
     server.observer.scheduled(server.scheduler, decode, server.now)
     server.requests["new"] = SimpleNamespace(num_computed_tokens=300, num_tokens=300)
     server.observer.scheduled(server.scheduler, prefill, server.now)
-    for output, took_s in ((decode, 0.04), (prefill, 0.001)):
-        server.now += took_s
-        server.observer.in_update = True
-        server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
+    server.end(decode, 0.04)
+    server.end(prefill, 0.001)
     server.free("new")
     server.step(ending=["one"])
     new = server.front.accounts["new"]
@@ -459,12 +446,7 @@ def test_requests_beyond_the_cap_count(server: Server, monkeypatch: pytest.Monke
 
 def test_steps_with_unseen_ends_are_dropped(server: Server) -> None:
     server.add("one", 10)
-    output = SimpleNamespace(
-        num_scheduled_tokens={"one": 1},
-        total_num_scheduled_tokens=1,
-        scheduled_new_reqs=[],
-        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[1], resumed_req_ids=set()),
-    )
+    output = an_output({"one": 1}, [1])
     for _ in range(STEPS_UNDER_WAY):
         server.observer.scheduled(server.scheduler, output, server.now)
     with pytest.raises(RuntimeError, match="ends of 1024 scheduled steps were not seen"):

@@ -93,6 +93,7 @@ def test_unknown_transfer_statistics_are_omitted(stats: Any) -> None:
     st.recursive(
         st.none() | st.integers() | st.text(max_size=3),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+        max_leaves=10,
     )
 )
 def test_no_transfer_statistics_raise(stats: Any) -> None:

@@ -158,12 +158,12 @@ def test_a_request_that_ends_during_a_report_is_omitted() -> None:
     assert not collector.messages
 
 
-def test_a_report_of_a_hundred_thousand_requests_is_bounded() -> None:
+def test_a_report_of_very_many_requests_is_bounded() -> None:
     collector = Collector()
     oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
     rest = a_flight(30)
     assert rest.exchange is not None
-    several = in_flight(*oldest, *(Flight(rest.exchange, None, None) for _ in range(100_000)))
+    several = in_flight(*oldest, *(Flight(rest.exchange, None, None) for _ in range(20_000)))
     collector.send(several)
     assert len(collector.received()) == MAX_REQUESTS
     assert {each.span_id for each in collector.received()} == {f"{f.span_id:016x}" for f in oldest}
@@ -176,10 +176,11 @@ def test_a_report_of_a_hundred_thousand_requests_is_bounded() -> None:
 
 def test_requests_that_start_and_end_during_a_report_do_no_harm() -> None:
     several, stop = in_flight(), threading.Event()
+    flights = [a_flight(20) for _ in range(600)]
 
     def serve() -> None:
         for number in itertools.count():
-            flight = a_flight(20)
+            flight = flights[number % 600]
             several.add(flight)
             if number % 3:
                 several.remove(flight)

@@ -25,14 +25,9 @@ Answer = tuple[int, bytes]
 
 
 class Api:
-    def __init__(self, authority: trustme.CA, account: Path) -> None:
-        self.answers: dict[str, Answer] = {
-            POD: (200, json.dumps(pod_of()).encode()),
-            EVENTS: (200, json.dumps(events_of()).encode()),
-        }
-        self.tokens: list[str | None] = []
-        self.account = account
-        self.slow_s = 0.0
+    def __init__(self, authority: trustme.CA) -> None:
+        self.authority = authority
+        self.reset(Path())
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,6 +50,15 @@ class Api:
         authority.issue_cert("127.0.0.1").configure_cert(context)
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def reset(self, account: Path) -> None:
+        self.answers: dict[str, Answer] = {
+            POD: (200, json.dumps(pod_of()).encode()),
+            EVENTS: (200, json.dumps(events_of()).encode()),
+        }
+        self.tokens: list[str | None] = []
+        self.account = account
+        self.slow_s = 0.0
 
     def environ(self, **more: str) -> dict[str, str]:
         return {
@@ -82,16 +86,21 @@ def in_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_start, "descends_from_process_1", lambda: True)
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[Api]:
+    api = Api(trustme.CA())
+    yield api
+    api.server.shutdown()
+    api.server.server_close()
+
+
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+def api(running: Api, tmp_path: Path) -> Api:
+    running.authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("secret-token\n")
     (tmp_path / "namespace").write_text("inference")
-    running = Api(authority, tmp_path)
-    yield running
-    running.server.shutdown()
-    running.server.server_close()
+    running.reset(tmp_path)
+    return running
 
 
 def test_the_parts_are_read_with_the_token_of_the_service_account(api: Api) -> None:
@@ -185,11 +194,11 @@ def test_an_api_that_does_not_answer_delays_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pod_start, "MAX_WAIT_S", 0.0)
-    api.slow_s = 0.5
+    api.slow_s = 0.1
     asking = PodStart(ENABLED, api.environ(), api.account)
     assert asking.parts() in (None, {})
     assert waited(asking) == {}
-    time.sleep(2 * api.slow_s + 0.2)
+    time.sleep(0.3)
     assert asking.parts() == {}  # a late answer is ignored
     assert "no answer within" in caplog.text
 

@@ -164,6 +164,13 @@ def test_each_sample_reports_the_requests_in_flight() -> None:
 START = EngineInstants(108.0, 115.0, 130.0, 147.0, WorkerStart(2.0, 12.0, 9.0, 5.0))
 
 
+def greet(engine: EngineEnd, reader: EngineCoreReader) -> None:
+    engine.greeting = encode_identity(Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START))
+    reader.read_link()
+    engine.flush()
+    reader.read_link()
+
+
 def test_a_start_is_reported_once_when_its_instants_have_arrived(
     engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,11 +180,7 @@ def test_a_start_is_reported_once_when_its_instants_have_arrived(
     found.reader.engines[0] = EngineState(0, 0)
     found.reader.report_starts(found.backlog)
     assert not found.backlog.spans
-    identity = Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START)
-    engine.greeting = encode_identity(identity)
-    found.reader.read_link()
-    engine.flush()
-    found.reader.read_link()
+    greet(engine, found.reader)
     found.reader.report_starts(found.backlog)
     found.reader.report_starts(found.backlog)
     (span,) = found.backlog.spans
@@ -191,10 +194,7 @@ def test_a_start_waits_for_the_parts_before_it_unless_the_server_stops(
     monkeypatch.setenv(START_VARIABLE, "100.0 106.0 1763600000000000000")
     found = Waiting()
     found.reader.engines[0] = EngineState(0, 0)
-    engine.greeting = encode_identity(Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START))
-    found.reader.read_link()
-    engine.flush()
-    found.reader.read_link()
+    greet(engine, found.reader)
     found.reader.before = lambda: None
     found.reader.report_starts(found.backlog, closing)
     assert len(found.backlog.spans) == closing
@@ -210,9 +210,6 @@ def test_a_start_without_its_instants_is_not_reported(
     monkeypatch.delenv(START_VARIABLE, raising=False)
     found = Waiting()
     found.reader.engines[0] = EngineState(0, 0)
-    engine.greeting = encode_identity(Identity(0, 1, "m", "c", "0.32.0", {}, 7, UNKNOWN, START))
-    found.reader.read_link()
-    engine.flush()
-    found.reader.read_link()
+    greet(engine, found.reader)
     found.reader.report_starts(found.backlog)
     assert not found.backlog.spans

@@ -88,8 +88,7 @@ def installed(fakes: Any, record: StartRecord) -> list[str]:
 def test_the_stages_of_an_engine_in_this_process_are_timed(
     monkeypatch: pytest.MonkeyPatch, no_failures: Counter[str]
 ) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock, compiling=(6.0, 3.0))
+    fakes, record = vllm(Clock(monkeypatch), compiling=(6.0, 3.0)), StartRecord()
     assert installed(fakes, record) == []
     core = fakes.core()
     assert core.given == "config"
@@ -105,8 +104,7 @@ def test_the_stages_of_an_engine_in_this_process_are_timed(
 
 
 def test_a_worker_in_its_own_process_sends_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
     monkeypatch.setattr(os, "getppid", os.getpid)
     reports = WorkerReports(TOKEN)
     assert install_on(None, None, fakes.worker, TOKEN, record) == []
@@ -121,8 +119,7 @@ def test_a_worker_in_its_own_process_sends_its_report(monkeypatch: pytest.Monkey
 
 
 def test_the_engine_core_adds_the_reports_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
     monkeypatch.setattr(os, "getppid", os.getpid)
     monkeypatch.setattr(hooks, "WORKER_PROCESSES", ("",))  # every process counts as a worker
     installed(fakes, record)
@@ -134,8 +131,7 @@ def test_the_engine_core_adds_the_reports_of_its_workers(monkeypatch: pytest.Mon
 def test_a_missing_method_is_named_and_the_others_stay(
     missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
 
     class Other:
         __init__ = None
@@ -147,8 +143,7 @@ def test_a_missing_method_is_named_and_the_others_stay(
 
 
 def test_a_worker_without_the_methods_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
     installed(fakes, record)
     wrapper = fakes.worker()
     wrapper.worker = SimpleNamespace()
@@ -159,8 +154,7 @@ def test_a_worker_without_the_methods_is_left_alone(monkeypatch: pytest.MonkeyPa
 def test_an_exception_of_a_hook_does_not_reach_vllm(
     monkeypatch: pytest.MonkeyPatch, no_failures: Counter[str]
 ) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
     installed(fakes, record)
 
     def fail(*_: Any) -> None:
@@ -173,8 +167,7 @@ def test_an_exception_of_a_hook_does_not_reach_vllm(
 
 
 def test_a_failure_of_vllm_reaches_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, record = Clock(monkeypatch), StartRecord()
-    fakes = vllm(clock)
+    fakes, record = vllm(Clock(monkeypatch)), StartRecord()
 
     def fail(self: Any) -> None:
         raise MemoryError("no memory")

@@ -110,7 +110,7 @@ _json = st.recursive(
             inner,
         )
     ),
-    max_leaves=40,
+    max_leaves=15,
 )
 
 
