@@ -1,4 +1,4 @@
-"""Encodes results as an OTLP trace message: a span per probe, and a resource per prober."""
+"""Encodes results as an OTLP trace message: a span per probe."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""Describes an HTTP status that is not a success, in one sentence."""
+"""Describes an HTTP error status in one sentence."""
 
 import json
 from typing import Final

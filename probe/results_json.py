@@ -1,5 +1,4 @@
-"""The result of a probe as a JSON object. Other programs read this object, so never remove a
-key."""
+"""The result of a probe as a JSON object. Other programs read it: never remove a key."""
 
 import json
 from typing import Any

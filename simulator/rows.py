@@ -1,7 +1,7 @@
-"""Convert simulated telemetry to the rows of `telemetry/`, without a network.
+"""Convert simulated telemetry to the rows of `telemetry/`, without a network. Pure.
 
-Pure. A record is converted with the instrumentation's span encoder, so the row has the same phases,
-parts and ids as a row that a collector would store. A test compares the two rows.
+The instrumentation's span encoder converts a record, so the row equals the one that a collector
+would store. A test compares them.
 """
 
 from enum import StrEnum
@@ -35,7 +35,7 @@ _NOWHERE: Final = Resource({})
 
 
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
-    """Return a request's row. `number` makes the ids of the row unique."""
+    """Return a request's row. `number` makes its ids unique."""
     span: Any = span_of(record, _NOWHERE)
     attributes = span.attributes
     given: dict[str, object] = {
@@ -56,8 +56,8 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 
 
 def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
-    """Return the row of a request's time at the router. The column `process` contains the name of
-    the simulated router. For a real router, the collector stores a digest in this column."""
+    """Return the row of a request at the router. `process` is the router's name; for a real router
+    the collector stores a digest."""
     at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
     first_s = routed.first_byte_s
     return ApplicationOperation(

@@ -1,7 +1,4 @@
-"""OpenAI completions, an API that takes a prompt and no messages.
-
-Source: OpenAI API reference, "Completions".
-"""
+"""OpenAI completions. Source: OpenAI API reference, "Completions"."""
 
 from probe.answer import ProbeAnswer, first_of, text_of
 from probe.http_exchange import HttpRequest
