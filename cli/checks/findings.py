@@ -1,4 +1,4 @@
-"""The result of a check, and instructions to repair the problem."""
+"""The result of a check, and how to repair the problem."""
 
 import json
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ class CheckFinding:
     """The result of one check.
 
     Attributes:
-        ok: whether the check passed, or None if the result is neither good nor bad.
+        ok: None if the result is neither good nor bad.
         detail: the result in one line.
-        mend: instructions to repair the problem.
+        mend: how to repair the problem.
     """
 
     check: str
@@ -27,7 +27,7 @@ class CheckFinding:
 
 
 def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
-    """Yield the findings of a check, and a finding for an error that the check raises."""
+    """Yield a check's findings, and one for an error that it raises."""
     try:
         yield from look
     except Exception as error:  # any error here is a defect of the check
@@ -39,12 +39,12 @@ def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
 
 
 def as_json(finding: CheckFinding) -> str:
-    """Return a finding as a JSON object on one line."""
+    """Return a JSON object on one line."""
     return json.dumps(asdict(finding))
 
 
 def as_text(finding: CheckFinding) -> str:
-    """Return the result in one line, and instructions, if any, in a second line."""
+    """Return the result in one line, and the repair, if any, in a second line."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"
     return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line

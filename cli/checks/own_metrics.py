@@ -1,4 +1,4 @@
-"""Read the metrics that a running Tailspan exports."""
+"""Read the metrics of a running Tailspan."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -11,17 +11,14 @@ if TYPE_CHECKING:  # importing this at run time would delay each command
 
 TIMEOUT_S: Final = 3.0
 MAX_BYTES: Final = 64 * 2**20
-"""Maximum size of the response. For a thousand replicas, Tailspan exports about 40 MB, and the
-metrics that `tailspan doctor` needs come last, so a smaller maximum would cut them off."""
+"""A thousand replicas produce about 40 MB, and the metrics that doctor needs come last."""
 
 
 def own_series(
     host: str, port: int, access: ClientAccess, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
-    """Return the samples whose name has one of these prefixes.
-
-    Return an empty list if the port is closed or belongs to another program.
-    """
+    """Return the samples whose name has one of these prefixes; none if the port is closed or
+    belongs to another program."""
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"

@@ -80,23 +80,19 @@ def cost(
 
     The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
-    This sum equals the price of all engines for the minutes for which they were up.
-    A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
-    "Idle" is the time between steps. "Loading" is the time from the start of a process until its
-    engine was ready. "Unbilled" is step time of requests that have not ended, or whose step times
-    were not reported. Current prices apply, not the cost_usd that is stored with each request. The
-    cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
-    range is widened to whole minutes.
+    This sum equals the price of all engines for the minutes for which they were up. A request
+    costs its share of each engine step. "Recomputed" is work repeated after an eviction. "Idle" is
+    the time between steps. "Loading" is the time from the start of a process until its engine was
+    ready. "Unbilled" is step time of requests that have not ended, or whose step times were not
+    reported. Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes
+    idle time; in tailspan what-if, it includes idle time. The range is widened to whole minutes.
 
-    --where selects the requests to group and to compare with a managed API. The bill still includes
-    all requests. Only --where replica=NAME restricts the bill, to this replica.
+    --where selects the requests to group and to compare with a managed API. Only --where
+    replica=NAME restricts the bill, to this replica.
 
-    The output divides the time in steps between prefill and decode. For prefill and for decode, it
-    states how much of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU) the engines
-    reached.
-
-    The output also has the price of the same tokens at a managed API (genai-prices), and the volume
-    at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.
+    The output also has, for prefill and decode, the shares of the peak FLOP/s (MFU) and of the peak
+    memory bandwidth (MBU); the price of the same tokens at a managed API (genai-prices), and the
+    volume at which self-hosting becomes cheaper; energy and CO₂, if GPUs report energy.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
@@ -128,7 +124,7 @@ def cost(
 
 
 def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the bill as a JSON object, with null for unknown values."""
+    """Return the bill as JSON, with null for unknown values."""
     bill = found.bill
     total = bill.total
     return {

@@ -54,8 +54,7 @@ PATIENCE_S = 300.0
     ),
 )
 @token_file_option(
-    "File with the token for the collector. The first token in the file is sent. TAILSPAN_TOKENS"
-    " can contain the token instead."
+    "File whose first token is sent to the collector. TAILSPAN_TOKENS can contain it instead."
 )
 @click.option(
     "--tls-ca",
@@ -78,8 +77,8 @@ def gpus(
 ) -> None:
     """Show the state of each GPU, and the reasons for missing values.
 
-    With --endpoint, the command sends samples of this machine's GPUs to a collector on another
-    machine. `tailspan up` samples the GPUs of its own machine automatically.
+    With --endpoint, the samples are sent to a collector on another machine. `tailspan up` samples
+    its own machine automatically.
     """
     if replica is not None:
         about["gpu_replica"] = (*about["gpu_replica"], f"*={replica}")
@@ -110,7 +109,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Sample twice, and return the second sample, because a rate needs two samples."""
+    """Return the second of two samples, because a rate needs two."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

@@ -11,8 +11,8 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_QUESTIONS: Final = 8
-"""Maximum of `--api-questions`. Six more questions may wait, so questions use at most 14
-connections. One client address may open 16 connections, so a connection stays free for /metrics."""
+"""With six more questions that may wait, questions use at most 14 of the 16 connections that a
+client address may open. So one stays free for /metrics."""
 
 timeout_option = setting(
     "--api-timeout",

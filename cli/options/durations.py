@@ -1,4 +1,4 @@
-"""Options for durations, with a minimum and a maximum."""
+"""Options for durations."""
 
 from typing import Final
 
@@ -14,8 +14,8 @@ class Duration(click.ParamType[int]):
     """A duration in nanoseconds.
 
     Args:
-        least: the shortest duration, as text such as `15s`. None allows any duration above 0.
-        most: the longest duration, or None for no limit.
+        least: the shortest duration, such as `15s`. None: any above 0.
+        most: the longest duration, or None.
         zero: whether 0 is allowed.
     """
 

@@ -1,4 +1,4 @@
-"""Read prices of engines and peaks of GPUs from the user's files."""
+"""Read the user's files of prices and of peaks of GPUs."""
 
 import os
 from collections.abc import Mapping
@@ -12,10 +12,7 @@ if TYPE_CHECKING:  # importing this at run time would delay each command
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Return the prices of engines.
-
-    Read the file of `--prices`, or else the file that an environment variable names. Without a
-    file, return the built-in list prices.
+    """Return the prices in the file, in the environment's file, or the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -21,8 +21,8 @@ roles_option = setting(
     group="Access",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="YAML file with roles: the tenants, models and costs that readers of the explorer, the"
-    " API and MCP may see (docs/access.md). Default: each reader sees everything.",
+    help="YAML file of roles: the tenants, models and costs that readers of the explorer, the API"
+    " and MCP may see (docs/access.md). Default: each reader sees everything.",
 )
 
 

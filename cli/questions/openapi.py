@@ -1,7 +1,4 @@
-"""The OpenAPI document of the API, from the declarations of the questions.
-
-Source: OpenAPI Specification 3.1.
-"""
+"""The OpenAPI document of the API. Source: OpenAPI Specification 3.1."""
 
 from importlib.metadata import version
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Format the notifications of incidents, for `tailspan slo status`."""
+"""The notifications of incidents, for `tailspan slo status`."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ def of_incidents(
 
 
 def as_json(row: Notification) -> dict[str, Any]:
-    """Return one row as JSON."""
+    """Return a notification as JSON."""
     return {
         "severity": row.severity,
         "fired": row.fired_unix_s,

@@ -1,4 +1,4 @@
-"""Format the result of `tailspan what-if` as text and as JSON."""
+"""The result of `tailspan what-if` as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def as_json(answer: WhatIfAnswer) -> dict[str, Any]:
-    """Return the prediction as one JSON object, with null for unknown values."""
+    """Return the prediction, with null for unknown values."""
     predicted: dict[str, Any] = {
         name: {point: each._asdict() for point, each in points.items()}
         for name, points in answer.predicted.items()
@@ -137,12 +137,12 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> list[str]:
-    """Return a line for each reason why requests were left out."""
+    """Return why requests were left out, a line per reason."""
     return [f"{number:,} requests left out: {why}" for why, number in answer.left_out.items()]
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return two table cells: a predicted duration, and its interval."""
+    """Return a predicted duration and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -178,13 +178,12 @@ def share(value: float | None) -> str:
 
 
 def binding(binds: str) -> str:
-    """Return the limit that makes requests wait, as text."""
+    """Name the limit that makes requests wait."""
     return _BINDS.get(binds, "nothing; the queue is empty")
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return a sweep as a JSON object: the values that all predictions share, and each
-    prediction."""
+    """Return the values that all predictions of a sweep share, and each prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")
@@ -199,7 +198,7 @@ def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
 
 
 def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
-    """Return a sweep as a table with one row per value."""
+    """Return a table with one row per value."""
     first = points[0].answer
     found = _title(first, f"What if {name} changes?")
     if first.refused is not None:
@@ -234,7 +233,7 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
 
 
 def found_json(found: SearchResult) -> dict[str, Any]:
-    """Return the result of a search as one JSON object."""
+    """Return the result of a search."""
     return {
         "find": found.wanted,
         "slo": found.slo,
@@ -257,8 +256,7 @@ def found_lines(found: SearchResult) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # Each value was replayed once. Only the shown value was also replayed with resampled
-            # traffic, and so has an interval.
+            # Only the shown value was also replayed with resampled traffic.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]
