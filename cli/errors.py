@@ -4,7 +4,7 @@ import click
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error; for a file, `PATH: REASON`."""
+    """The text of an error; for a file, `PATH: REASON`."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

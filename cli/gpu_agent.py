@@ -63,10 +63,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
 
 
 class Batches:
-    """Collects samples into one message every `SEND_S` seconds.
-
-    The first samples are sent at once, for a user who waits for them.
-    """
+    """Sends the first samples at once, then one message every `SEND_S` seconds."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
@@ -117,7 +114,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector rejects messages, and a line to print if this has changed.
+    """Whether the collector rejects messages, and a line to print if this has changed.
 
     `sent` counts the messages since the last check.
     """
@@ -129,7 +126,7 @@ def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """Return a sentence about the samples, and the created messages by result."""
+    """A sentence about the samples, and the created messages by result."""
     left = messages - sum(results.values())
     dropped = ", ".join(
         f"{count} {words}"

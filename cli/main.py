@@ -50,13 +50,10 @@ INTERRUPTED: Final = 128 + SIGINT
 
 
 class Commands(click.Group):
-    """Imports a command only when it is used.
-
-    If the reader of the output closes the pipe, the command ends without an error.
-    """
+    """Imports a command only when it is used."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names in the order of `--help`."""
+        """The names in the order of `--help`."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -70,12 +70,12 @@ class ProbeAnswer:
 
 
 def text_of(value: object) -> str | None:
-    """Return a non-empty text, or None."""
+    """A non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def count_of(value: object) -> int | None:
-    """Return a number of tokens, or None if it is unknown or invalid."""
+    """A number of tokens, or None if it is unknown or invalid."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
 
@@ -87,17 +87,17 @@ def seconds_of_ms(value: object) -> float | None:
 
 
 def mapping_of(value: object) -> dict[str, object]:
-    """Return a JSON object; empty if the value is none."""
+    """A JSON object; empty if the value is none."""
     return value if isinstance(value, dict) else {}
 
 
 def first_of(value: object) -> dict[str, object]:
-    """Return the first object of a JSON array; empty if there is none."""
+    """The first object of a JSON array; empty if there is none."""
     return mapping_of(value[0]) if isinstance(value, list) and value else {}
 
 
 def stream_error(error: object) -> ProbeFailure:
-    """Return the failure for an error object in a stream."""
+    """The failure for an error object in a stream."""
     about = mapping_of(error)
     kind = text_of(about.get("type")) or text_of(about.get("status")) or text_of(about.get("code"))
     message = text_of(about.get("message")) or text_of(error) or "without a message"

@@ -37,10 +37,7 @@ class BudgetReservation:
 class ProbeBudget:
     """Reserves the maximum cost of a probe, then records the real cost.
 
-    Args:
-        price_of: returns the price of a probe in US dollars.
-        path: stores today's spending; None without a limit.
-        today: returns the date in UTC.
+    `path` stores today's spending; None without a limit.
 
     Raises:
         PlanError: the file cannot be used.

@@ -32,7 +32,7 @@ class Timings:
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:
-    """Return a socket that is connected to the first address that answers.
+    """A socket that is connected to the first address that answers.
 
     Raises:
         ProbeFailure: the name was not found, or no address answers.
@@ -111,7 +111,7 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a short reason. asyncio's own message would also contain the address."""
+    """A short reason. asyncio's own message would also contain the address."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

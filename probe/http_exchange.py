@@ -56,7 +56,6 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Gets a part of a successful response's body, and when it arrived."""
 
 
 async def exchange(
@@ -71,8 +70,7 @@ async def exchange(
     Args:
         timings: receives the measurements, also those before a failure.
         response: receives the status and the headers.
-        context: has the trusted certificates.
-        on_body: called with each part of the body, if the status is below 300.
+        on_body: called with each part of the body and its arrival, if the status is below 300.
 
     Raises:
         ProbeFailure: the exchange failed, or `on_body` raised it.

@@ -51,14 +51,10 @@ class KeySource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One endpoint. It has either `prompt_tokens` or `prompt_text`.
+    """One endpoint, with a unique name.
 
-    Attributes:
-        name: unique.
-        kind: a key of `probe.protocols.PROTOCOLS`.
-        url: the base address.
-        prompt_tokens: approximate length of the prompt.
-        prompt_text: the text of the prompt file.
+    `kind` is a key of `probe.protocols.PROTOCOLS`. `url` is the base address. It has either
+    `prompt_tokens` (an approximate length) or `prompt_text`.
     """
 
     name: str

@@ -22,7 +22,7 @@ PriceOf = Callable[[Endpoint, ProbeTokens], float | None]
 
 
 def list_price(endpoint: Endpoint, tokens: ProbeTokens) -> float | None:
-    """Return the price of a call in US dollars, or None if it is unknown."""
+    """The price of a call in US dollars, or None if it is unknown."""
     # The import takes half a second.
     from genai_prices import Usage, calc_price
 

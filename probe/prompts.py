@@ -19,7 +19,7 @@ _FRAME_TOKENS: Final = 24
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:
-    """Return a prompt of about `prompt_tokens` tokens that was never sent before.
+    """A prompt of about `prompt_tokens` tokens that was never sent before.
 
     Vocabularies differ. The result of the probe has the exact number.
     """
@@ -39,7 +39,7 @@ class Prompts:
         self._last: str | None = None
 
     def next(self) -> tuple[str, bool]:
-        """Return the next prompt, and whether it is a twin."""
+        """The next prompt, and whether it is a twin."""
         if self._last is None:
             self._last = fresh_prompt(self._endpoint)
             return self._last, False

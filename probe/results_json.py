@@ -18,11 +18,11 @@ _FURTHER = (
 
 
 def as_object(result: Probe) -> dict[str, Any]:
-    """Return a result as a JSON object. Unknown values are None."""
+    """A result as a JSON object. Unknown values are None."""
     values = {name: getattr(result, name) for name in (*_FIRST, *_FURTHER)}
     return {"at": result.at_unix_ns / 1e9, **values}
 
 
 def json_line(result: Probe) -> str:
-    """Return a result as one line of JSON."""
+    """A result as one line of JSON."""
     return json.dumps(as_object(result), allow_nan=False)

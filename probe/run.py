@@ -62,10 +62,9 @@ async def run(
         once: probe each endpoint once, without a schedule.
         state: the file with today's spending.
         environment: has the keys, and OpenTelemetry's settings.
-        report: called with sentences about the collector.
 
     Returns:
-        The sender, with its counts, or None without a `results_url`.
+        The sender, or None without a `results_url`.
 
     Raises:
         PlanError: a key, a price, a certificate or the state file cannot be used.

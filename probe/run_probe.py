@@ -55,7 +55,7 @@ class Prober:
         return await sending.run()
 
     def unsent(self, endpoint: Endpoint, due: Due, outcome: ProbeOutcome, late_s: float) -> Probe:
-        """Return the result of a probe that was not sent."""
+        """The result of a probe that was not sent."""
         return Probe(
             trace_id=secrets.token_hex(16),
             span_id=secrets.token_hex(8),

@@ -69,7 +69,7 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """Return the probe that was due at `at`, on the event loop's clock.
+    """The probe that was due at `at`, on the event loop's clock.
 
     The wall clock may have been corrected, so the instant is computed from the current one.
     """
@@ -78,7 +78,6 @@ def _due(at: float, every_s: float) -> Due:
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """If this task is cancelled, wait until each probe has passed on its result."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 

@@ -33,7 +33,7 @@ class ResultSender:
 
     Args:
         url: the collector's OTLP/HTTP address, without /v1/….
-        environment: may have OpenTelemetry's variables for headers, timeout and certificates.
+        environment: may have OpenTelemetry's variables.
         report: called when the collector stops accepting results, and when it accepts them again.
 
     Raises:

@@ -40,7 +40,7 @@ class ServerSentEvents:
         self._size = 0
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete.
+        """The events that these bytes complete.
 
         Raises:
             ProbeFailure: an event is too large.
@@ -55,7 +55,7 @@ class ServerSentEvents:
         return events
 
     def _lines(self, received: bytes) -> list[bytes]:
-        """Return the lines that these bytes complete.
+        """The lines that these bytes complete.
 
         Their parts are joined only at the end of a line: joining at each call would be slow.
         """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def default_state_file(plan: Path, environment: Mapping[str, str]) -> Path:
-    """Return the path for a file of probes. Source: XDG Base Directory Specification."""
+    """The path for a file of probes. Source: XDG Base Directory Specification."""
     given = environment.get("XDG_STATE_HOME", "")
     base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     digest = hashlib.sha256(str(plan.resolve()).encode()).hexdigest()[:16]

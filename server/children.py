@@ -40,7 +40,7 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Return the exit status; if a signal ended the process, its negative number."""
+        """The exit status; if a signal ended the process, its negative number."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
@@ -60,7 +60,7 @@ class Child:
             self._process.kill()
 
     def last_words(self, lines: int = 8) -> str:
-        """Return the end of the log, without characters that control a terminal."""
+        """The end of the log, without characters that control a terminal."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(log.seek(0, os.SEEK_END) - _LOG_END_BYTES, 0))
@@ -110,5 +110,5 @@ def _open_log(log: Path) -> IO[bytes]:
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:
-    """Return the command line of another `tailspan` command in the same environment."""
+    """The command line of another `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

@@ -26,7 +26,7 @@ class ClientAccess:
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings for HTTP, or None without TLS."""
+        """The TLS settings for HTTP, or None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca)
@@ -35,7 +35,7 @@ class ClientAccess:
         return context
 
     def channel(self, where: str) -> Any:
-        """Return a gRPC channel."""
+        """A gRPC channel."""
         import grpc
 
         options = [("grpc.enable_http_proxy", 0)]

@@ -114,7 +114,7 @@ class EvaluationTask:
 
 
 def sentence(incident: Incident) -> str:
-    """Return a line about an incident."""
+    """A line about an incident."""
     began = time_text.moment(incident.began_s * 10**9)
     peak = f"{float(incident.peak_burn):.1f}"
     if incident.ended_s is None:

@@ -47,23 +47,19 @@ def launch(
     otlp_ports: tuple[int, int] | None = None,
     otlp_scheme: str = "http",
 ) -> Launch:
-    """Return the command and environment of the explorer's process.
+    """The command and environment of the explorer's process.
 
     The database's URL may contain a password. It is passed in a variable, because other users can
     read command lines. The process reads the sign-in file itself for the same reason.
 
     Args:
         base_path: the URL path under which a proxy serves the explorer.
-        database_url: None for the URL in the environment or the default.
-        state_url: None for the URL in the environment, if any.
+        database_url, state_url, prices: None for the value in the environment, or the default.
         objectives: files and folders; empty for the built-in objectives.
-        prices: None for the file in the environment or the default prices.
-        sign_in: the `--sign-in` file and its content.
         allowed_hosts: host names that browsers may use, in addition to IP addresses, localhost,
             `host`, the host in `sign_in`, and the names in the environment.
         simulated_past_s: start and end of the simulated backfill in unix seconds, if any.
         otlp_ports: the collector's gRPC and HTTP ports; None if the explorer runs alone.
-        otlp_scheme: http or https.
     """
     options = {
         "server.address": host,

@@ -25,11 +25,11 @@ class GpuSetup:
         return self.local or bool(self.dcgm)
 
     def readers(self) -> GpuReaders:
-        """Return the readers of these sources."""
+        """The readers of these sources."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:
-        """Return the assignment of GPUs to replicas."""
+        """The assignment of GPUs to replicas."""
         return Owners(
             host_name(), HostProcesses(), self.configured, receives_engines=receives_engines
         )

@@ -26,7 +26,6 @@ class LeaseKeeper:
 
     Args:
         taken: called from the thread after a lease was taken.
-        print_line: gets the line, and whether it is an error.
     """
 
     def __init__(

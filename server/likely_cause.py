@@ -134,7 +134,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def sentence(self, objective: Objective, incident: IncidentRow, _at_s: int) -> str | None:
-        """Return the stored likely cause, or None. May raise StoreUnavailable."""
+        """The stored likely cause, or None. May raise StoreUnavailable."""
         answer = stored_answer(self._engine, objective, incident)
         return None if answer is None else answer.verdict.sentence
 
@@ -159,7 +159,6 @@ class IncidentAnswers:
         return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> DueIncident | None:
-        """Open incidents come before ended ones, then "page" before "ticket"."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
         keys = {_key(row) for row in rows}
@@ -214,7 +213,7 @@ class IncidentAnswers:
 def is_due(
     incident: IncidentRow, answer: StoredAnswer | None, tried: Tried | None, now_s: float
 ) -> bool:
-    """Return whether the answer must be computed now. `tried` is None before the first try."""
+    """Whether the answer must be computed now. `tried` is None before the first try."""
     if tried is None:
         if answer is None or answer.version != VERSION or answer.replay_took_too_long:
             return True
@@ -274,7 +273,7 @@ def _age_s(row: IncidentRow) -> int:
 
 
 def compute_verdict_in_child(engine: Engine) -> ComputeVerdict:
-    """Return a function that finds the verdict in a separate process."""
+    """A function that finds the verdict in a separate process."""
 
     def compute_verdict(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
         found, problem, unavailable = answer_in_child(

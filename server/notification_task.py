@@ -36,8 +36,7 @@ class NotificationTask:
     Args:
         explorer_url: the address for links; None: no links.
         simulated: whether any received data is simulated.
-        print_line: gets the line, and whether it is an error.
-        likely_cause: see `Notifier`.
+        print_line: gets a line, and whether it is an error.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class NotificationTask:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of deliveries since the start, by channel and result."""
+        """The number of deliveries since the start, by channel and result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -108,7 +107,7 @@ class NotificationTask:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """Return the age of each channel's oldest undelivered message; 0 without one.
+        """The age of each channel's oldest undelivered message; 0 without one.
 
         Empty if another process sends the notifications.
         """
@@ -197,7 +196,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about a delivery, or None if the same line was printed before."""
+    """A line about a delivery, or None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

@@ -150,7 +150,7 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
 
 
 async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
-    """Return the first error instead of raising it, so that old data is still deleted.
+    """The first error instead of raising it, so that old data is still deleted.
 
     Computes a few rollups at a time, so that Tailspan can stop between them.
     """

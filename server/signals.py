@@ -11,7 +11,7 @@ send the first one."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """Return an event that SIGINT, SIGTERM and SIGHUP set.
+    """An event that SIGINT, SIGTERM and SIGHUP set.
 
     A second signal ends the process, after `at_once` was called on the event loop.
     """

@@ -140,9 +140,7 @@ class Stack:
         database_url: the same database, for the explorer's process.
         objective_paths: the files of `objectives`, for the explorer; empty for the built-in ones.
         price_file: the file of `prices`, for the explorer; None for the one in the environment.
-        forward: sends received data to another OTLP backend.
-        peaks: overrides of built-in peak FLOP/s and bandwidths of GPUs (`roofline.peakfile`).
-        sign_in: the `--sign-in` file and its content.
+        peaks: override the built-in peaks of GPUs (`roofline.peakfile`).
         base_path: the URL path under which a proxy serves the explorer.
         api: None for no JSON API.
     """
@@ -158,18 +156,18 @@ class Stack:
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
         objective_paths: Sequence[Path] = (),
-        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008 -- it is frozen
+        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008
         notify: Configuration | None = None,
-        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
-        access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
+        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008
+        access: EndpointAccess = EndpointAccess(),  # noqa: B008
         forward: Forwarder | None = None,
-        gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
-        prices: PriceList = PriceList(),  # noqa: B008 - frozen
+        gpus: GpuSetup = GpuSetup(),  # noqa: B008
+        prices: PriceList = PriceList(),  # noqa: B008
         price_file: Path | None = None,
         peaks: Mapping[str, Any] = MappingProxyType({}),
         sign_in: tuple[Path, SignIn] | None = None,
         base_path: str = "",
-        api: ApiLimits | None = ApiLimits(),  # noqa: B008 - frozen
+        api: ApiLimits | None = ApiLimits(),  # noqa: B008
         clock: CorroboratedClock | None = None,
     ) -> None:
         state = separate_state(engine)

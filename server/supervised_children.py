@@ -48,7 +48,6 @@ class _SupervisedChild:
 
     @property
     def running(self) -> bool:
-        """Whether the process runs."""
         return self.child is not None and self.child.running
 
     async def start(self) -> None:
@@ -56,7 +55,6 @@ class _SupervisedChild:
         raise NotImplementedError
 
     async def answers(self) -> bool:
-        """Wait until the process is ready. Return whether it works."""
         return True
 
     async def step(self) -> None:

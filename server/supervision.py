@@ -74,7 +74,7 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return all components by name, each with its failure, or None if it works."""
+        """All components by name, each with its failure, or None if it works."""
         now = self._clock_unix_s()
         return [
             (self._tasks[name], self._tasks[name].failure_reason(now))
@@ -128,11 +128,11 @@ class Supervisor:
             await self._pause(wait_s)
 
 
-class ChildEnded(Exception):  # noqa: N818 -- named for the condition
+class ChildEnded(Exception):  # noqa: N818
     """A child process ended. Its log contains the reason."""
 
 
-class EndedByItself(Exception):  # noqa: N818 -- named for the condition
+class EndedByItself(Exception):  # noqa: N818
     """A component that should run until it is stopped has ended."""
 
 

@@ -30,12 +30,12 @@ class Means(NamedTuple):
 
 
 def mean_tokens(lengths: Lengths) -> float:
-    """Return the mean of a length distribution in tokens."""
+    """The mean of a length distribution in tokens."""
     return sum(map(lengths.quantile, _QUANTILES)) / len(_QUANTILES)
 
 
 def means_of(workload: Workload, engine: EngineConfig) -> Means:
-    """Return the means of a workload's requests on an engine."""
+    """The means of a workload's requests on an engine."""
     if workload.trace:
         prompts = [float(row.prompt_tokens) for row in workload.trace]
         output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)
@@ -59,13 +59,13 @@ def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
-    """Return the seconds of a step with `running` decodes and no prefill."""
+    """The seconds of a step with `running` decodes and no prefill."""
     context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
     return engine.step.step_s(0.0, round(context_tokens), round(running))
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return the number of concurrent requests at a rate; at most `max_num_seqs`."""
+    """The number of concurrent requests at a rate; at most `max_num_seqs`."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -74,19 +74,19 @@ def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
 
 
 def capacity_per_s(engine: EngineConfig, means: Means) -> float:
-    """Return the requests per second of one replica with a full batch."""
+    """The requests per second of one replica with a full batch."""
     seats = float(engine.max_num_seqs)
     return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
 
 
 def blocks(means: Means) -> float:
-    """Return the KV blocks of a request when half of its output is generated."""
+    """The KV blocks of a request when half of its output is generated."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def required_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the KV blocks for count + spread·√count running requests.
+    """The KV blocks for count + spread·√count running requests.
 
     √count is the standard deviation of the number of running requests.
     """
@@ -94,5 +94,5 @@ def required_blocks(means: Means, count: float, spread: float) -> float:
 
 
 def target_utilisation(severity: float, slack: float) -> float:
-    """Return a utilisation between 0 and 1: at severity 1, slack/(1 + slack) remains unused."""
+    """A utilisation between 0 and 1: at severity 1, slack/(1 + slack) remains unused."""
     return severity / (severity + slack)

@@ -83,9 +83,9 @@ class ReplicaConditions:
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """Return the product of all faults' values, or 1."""
+        """The product of all faults' values, or 1."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """Return the sum of all faults' values, or 0."""
+        """The sum of all faults' values, or 0."""
         return sum(self._words.get(key, {}).values())

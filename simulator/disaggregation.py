@@ -40,7 +40,6 @@ class _Pool:
 
 
 Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
-"""Receives the records of requests that ended at a replica."""
 
 
 class Disaggregation:
@@ -64,7 +63,6 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, SimulatedRequest] = {}
-        """The unfinished requests by id."""
         self._coming: list[tuple[float, int]] = []
         """A heap of prefilled requests: (arrival at the decode server, id)."""
         self.ended: list[RoutedRequest] = []

@@ -131,7 +131,6 @@ class _Fleet:
                 heapq.heappush(self._deadlines, deadline)
 
     def _let_give_up(self, until: float) -> None:
-        """Abort the requests that time out before `until`, and send retries."""
         while self._deadlines and self._deadlines[0][0] < until:
             at_s, place, number = heapq.heappop(self._deadlines)
             self._advance(at_s)

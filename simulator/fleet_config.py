@@ -12,7 +12,6 @@ Router = Literal["least_outstanding", "round_robin", "cache_aware"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 
 DISAGGREGATED_FAULTS = ("kv_transfer", "load_exceeds_capacity", "gpu_throttling")
-"""The faults of a fleet with prefill replicas."""
 
 REGIONS = ("eu-west-1", "us-east-1")
 

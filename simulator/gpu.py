@@ -77,7 +77,7 @@ class GpuMeter:
         totals: ReplayEngineTotals,
         conditions: ReplicaConditions,
     ) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the `over_s` seconds since the last call."""
+        """One sample per GPU for the `over_s` seconds since the last call."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

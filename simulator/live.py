@@ -33,7 +33,7 @@ SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """Time limit for the remaining data after a stop."""
 PROGRESS_S = 5.0
-"""Seconds between two reports about undelivered data."""
+"""Seconds between reports about undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
 """Lag behind the clock from which full batches are sent instead of one per second."""
@@ -85,10 +85,8 @@ def run(
 
     Args:
         stop: may be set from any thread or signal handler.
-        log_line: called with each line about progress or problems.
         wait: waits for some seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
-        progress_s: seconds between reports about undelivered data.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)

@@ -24,7 +24,7 @@ _CONVERSATIONS: Final = 4096
 
 
 def ladder(request: SimulatedRequest, block_tokens: int, own: str) -> str | None:
-    """Return a request's ladder; None if its prompt is shorter than a block.
+    """A request's ladder; None if its prompt is shorter than a block.
 
     Args:
         own: a name of the whole prompt, equal only for the same prompt.

@@ -51,9 +51,7 @@ class SimulatedReplica:
     """One vLLM server.
 
     Args:
-        name: its `service.instance.id`.
-        region: its `cloud.region`.
-        seed: for the noise and the ids.
+        name, region: its `service.instance.id` and `cloud.region`.
         stalls: returns the stalls of the engine after a virtual time.
         started_unix_ns: the wall-clock time at virtual time 0.
     """
@@ -193,7 +191,7 @@ class SimulatedReplica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the time since the last call, also while down."""
+        """One sample per GPU for the time since the last call, also while down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -201,7 +199,7 @@ class SimulatedReplica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while the server is down.
+        """The engine's state; None while the server is down.
 
         Call it once per sample: the longest step is measured since the last call.
         """
@@ -322,7 +320,6 @@ class SimulatedReplica:
         self._front_end.pace = conditions.factor("frontend_pace")
 
     def _fetched_tokens(self, request: SimulatedRequest) -> int:
-        """Return the prompt tokens whose KV cache comes from another server."""
         if not self._engine.config.kv_connector:
             return 0
         if request.hop is None:
@@ -355,7 +352,6 @@ class SimulatedReplica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """A server that stopped ends its requests' phases."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"

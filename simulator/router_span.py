@@ -16,7 +16,7 @@ NAME: Final = "router"
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span of a request at the router. Repeated calls return the same ids."""
+    """The span of a request at the router. Repeated calls return the same ids."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:

@@ -29,7 +29,7 @@ class Routing:
     def choose(
         self, replicas: Sequence[SimulatedReplica], request: SimulatedRequest
     ) -> SimulatedReplica | None:
-        """Return the replica for a request; None if all are down."""
+        """The replica for a request; None if all are down."""
         turn = self._turn
         self._turn += 1
         up = [replica for replica in replicas if replica.up]

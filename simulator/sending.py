@@ -1,9 +1,8 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
 A failed batch is tried again until a time limit, then dropped and counted. A refused batch is
-dropped at once (`tailspan_vllm.export.retry`). After a batch was dropped in an outage, each next
-batch gets one attempt, until the collector accepts one: the queue empties quickly, and the data
-after the outage is kept. If the queue is full, the caller waits, or drops and counts the batch.
+dropped at once (`tailspan_vllm.export.retry`). After a drop, each batch gets one attempt until the
+collector accepts one: so the queue empties quickly, and the data after the outage is kept.
 
 Redirects are failures and are not followed: the headers may contain a credential for the configured
 address only.
@@ -122,7 +121,7 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """Return a function that sends the batch once. Each call sends the same ids, so a repeated
+        """A function that sends the batch once. Each call sends the same ids, so a repeated
         batch creates no duplicates."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
@@ -202,9 +201,8 @@ class BatchSender:
     Args:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        patience_s: time limit for sending a batch again.
         capacity: batches in the queue.
-        receiver: the name of the collector in log messages.
+        receiver: the collector in log messages.
     """
 
     def __init__(
@@ -333,7 +331,6 @@ class BatchSender:
         return False
 
     def _attempt(self, send: Callable[[], ExportResponse]) -> ExportResponse:
-        """Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
         except Exception as error:  # must not end the thread

@@ -25,7 +25,7 @@ SHARES: Final = {
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
-    """Return the span of a start, the same at each call. `started_unix_ns` is its end here."""
+    """The span of a start, the same at each call. `started_unix_ns` is its end here."""
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}
     seed = f"{replica} {state.engine} {state.started_unix_ns}"

@@ -34,11 +34,11 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Return a random length."""
+        """A random length."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:
-        """Return the `q`-quantile, with `q` in (0, 1)."""
+        """The `q`-quantile, with `q` in (0, 1)."""
         return self._at_score(_NORMAL.inv_cdf(q))
 
     def _at_score(self, score: float) -> int:

@@ -19,15 +19,14 @@ class SimulatedCause:
     where: Mapping[str, str]
     """Labels of the affected requests, or of those that cause the fault; empty: all requests."""
     affects: str
-    """The latency that becomes longer."""
 
     def line(self) -> str:
-        """Return a line of JSON."""
+        """A line of JSON."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
 
 def truth_of(config: FleetConfig) -> tuple[SimulatedCause, ...]:
-    """Return the causes in the order of the faults."""
+    """The causes in the order of the faults."""
     config = world_of(config)
     began_s = config.started_unix_ns / 1e9
     return tuple(

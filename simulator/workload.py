@@ -49,7 +49,6 @@ class SimulatedRequest:
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """The complete output."""
     cut: bool = False
     """Whether the output ends at max_tokens."""
     prefix: Prefix | None = None
@@ -124,7 +123,7 @@ class Workload:
 
     @classmethod
     def replay(cls, trace: tuple[TraceRow, ...]) -> Self:
-        """Return a workload that replays a trace."""
+        """A workload that replays a trace."""
         return cls(rate_per_s=len(trace) / max(trace[-1].at_s, 1.0), trace=trace)
 
     def arrivals(
@@ -149,7 +148,7 @@ class Workload:
         turns: ActiveConversations | None = None,
         row: TraceRow | None = None,
     ) -> SimulatedRequest:
-        """Return a random request, with the lengths of `row` if it is given."""
+        """A random request, with the lengths of `row` if it is given."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

@@ -157,7 +157,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
 
 
 def vllm(url: str) -> Iterator[CheckFinding]:
-    """Check that a vLLM server is healthy and exports the state of its engine."""
+    """Check the health and the metrics of a vLLM server."""
     health = http_check.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
         yield CheckFinding(
@@ -180,7 +180,7 @@ def vllm(url: str) -> Iterator[CheckFinding]:
 
 
 def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that the collector accepts an export over gRPC."""
+    """Export over gRPC."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
@@ -206,7 +206,7 @@ def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
 
 
 def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that the collector accepts an export over HTTP."""
+    """Export over HTTP."""
     where = authority(host, port)
     # An empty body is a valid OTLP message, and so is an empty response.
     url = f"{access.scheme}://{where}/v1/traces"
@@ -220,7 +220,7 @@ def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
 
 
 def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
+    """Check /metrics and the readiness probe."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
         answer = http_check.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)

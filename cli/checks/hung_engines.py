@@ -42,7 +42,7 @@ def steps(url: str | None) -> Iterator[CheckFinding]:
 
 
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
-    """Return a line for each replica that hangs."""
+    """A line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
     return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 

@@ -30,11 +30,10 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
-    """Yield each blind objective: one that counts too few requests or probes to alert. For example,
-    its filter names a model that no server has.
+    """Yield each blind objective: one that counts too few requests or probes to alert.
 
-    Then list the other objectives on requests, and on probes. Without recent requests or probes,
-    yield nothing. `port` is the port of `/metrics`. Without `paths`, check the built-in objectives.
+    Then list the other objectives. Without recent data, yield nothing. `port` is the port of
+    `/metrics`. Without `paths`, check the built-in objectives.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives

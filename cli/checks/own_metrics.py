@@ -6,7 +6,7 @@ from cli.options.addresses import authority
 from server import http_check
 from server.client_access import ClientAccess
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0
@@ -17,7 +17,7 @@ MAX_BYTES: Final = 64 * 2**20
 def own_series(
     host: str, port: int, access: ClientAccess, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
-    """Return the samples whose name has one of these prefixes; none if the port is closed or
+    """The samples whose name has one of these prefixes; none if the port is closed or
     belongs to another program."""
     from prometheus_client.parser import text_string_to_metric_families
 

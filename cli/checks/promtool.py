@@ -14,7 +14,7 @@ TIMEOUT_S = 60
 
 
 def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
-    """Return an error for each objective whose rules promtool rejects."""
+    """An error for each objective whose rules promtool rejects."""
     promtool = shutil.which("promtool")
     if promtool is None or not objectives or _refusal(promtool, objectives) is None:
         return []

@@ -1,4 +1,4 @@
-"""`tailspan advise`: find changes that would shorten a latency of the recorded traffic."""
+"""`tailspan advise`."""
 
 import json
 from pathlib import Path

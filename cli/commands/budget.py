@@ -1,4 +1,4 @@
-"""`tailspan budget`: show how slow requests spent a latency budget, per layer."""
+"""`tailspan budget`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`tailspan caches`: show what caches in front of the model answered."""
+"""`tailspan caches`."""
 
 import json
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def caches(
 
 
 def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
-    """Return the answer as JSON, with null for unknown values."""
+    """The answer as JSON, with null for unknown values."""
     return {
         "from": found.window.from_unix_ns / 1e9,
         "to": found.window.to_unix_ns / 1e9,

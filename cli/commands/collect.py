@@ -1,4 +1,4 @@
-"""`tailspan collect`: `tailspan up` without the explorer."""
+"""`tailspan collect`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`tailspan compare`: compare latencies before and after a change, at the same mix and load."""
+"""`tailspan compare`."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tailspan config`: show engine arguments, and the differences between configurations."""
+"""`tailspan config`."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""`tailspan cost`: print the bill of a time range by category."""
+"""`tailspan cost`."""
 
 import json
 from collections.abc import Mapping
@@ -124,7 +124,7 @@ def cost(
 
 
 def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the bill as JSON, with null for unknown values."""
+    """The bill as JSON, with null for unknown values."""
     bill = found.bill
     total = bill.total
     return {

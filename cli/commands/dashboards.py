@@ -1,4 +1,4 @@
-"""`tailspan dashboards`: write Grafana dashboards to a folder or push them to a Grafana."""
+"""`tailspan dashboards`."""
 
 import json
 import os

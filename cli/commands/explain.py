@@ -1,4 +1,4 @@
-"""`tailspan explain`: explain why a latency grew, for which requests, and how to fix it."""
+"""`tailspan explain`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -217,12 +217,10 @@ def _print_answer(
 
 
 def _has_requests(selection: Selection) -> bool:
-    """Whether the range has requests, even without this latency."""
     return request_count(selection.engine, selection.window, equals=selection.equals) > 0
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
-    """Compute the shares by replay, with a progress bar."""
     if explanation.verdict is not ExplanationVerdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:

@@ -1,4 +1,4 @@
-"""`tailspan explain --incident`: explain why an error budget burned."""
+"""`tailspan explain --incident`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,9 +84,8 @@ def incident_explained(
     Args:
         named: the objective's name for its newest incident, or `NAME@TIME` for the incident that
             began, alerted or was open at this time.
-        objectives: files and folders of objectives.
         metric: the latency to print, or None for that of the verdict.
-        where: labels that select requests among those that the objective counts.
+        where: selects requests among those that the objective counts.
         baseline: returns the baseline for the incident's window; None: the time before.
         stored: whether a stored answer may be used.
 
@@ -164,7 +163,7 @@ def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:
-    """Return the incident as JSON, with instants in unix seconds."""
+    """The incident as JSON, with instants in unix seconds."""
     return {
         "slo": incident.slo,
         "severity": incident.severity,

@@ -1,4 +1,4 @@
-"""`tailspan explain --request`: explain one request."""
+"""`tailspan explain --request`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _MAX_LISTED: Final = 5
 
 
 def request_text(engine: Engine, words: str, form: str) -> str:
-    """Return the explanation of one request, as text or JSON.
+    """The explanation of one request, as text or JSON.
 
     `words` is the id, in a form that `store.requests.lookup` accepts.
 

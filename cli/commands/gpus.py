@@ -1,4 +1,4 @@
-"""`tailspan gpus`: show the GPUs of this machine, or send their samples to a collector."""
+"""`tailspan gpus`."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import format_option
 from cli.render import gpus as gpu_tables
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from collector.gpus.sampler import ReaderState
     from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup
@@ -109,7 +109,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Return the second of two samples, because a rate needs two."""
+    """The second of two samples, because a rate needs two."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

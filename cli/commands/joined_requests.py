@@ -1,4 +1,4 @@
-"""`tailspan requests --joined`: print each user request once, joined from engines' rows."""
+"""`tailspan requests --joined`."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ TRUNCATED: Final = (
 
 
 def order_of(sort: str) -> str:
-    """Return the value of --sort, or raise click.UsageError for an unknown key."""
+    """Check --sort. Raise click.UsageError for an unknown key."""
     key = sort.removeprefix("-")
     if key not in SORTABLE:
         raise click.UsageError(
@@ -62,7 +62,7 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
 
 
 def nothing_joined(selection: Selection) -> str:
-    """Return why the range has no joined requests."""
+    """Why the range has no joined requests."""
     if queries.request_count(selection.engine, selection.window, equals=selection.equals):
         return (
             f"No joined requests started {text.span(selection.window)}. Requests are joined if an"

@@ -1,4 +1,4 @@
-"""`tailspan stats --joined`: percentiles of requests that several engines served."""
+"""`tailspan stats --joined`."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tailspan mcp`: the questions of the API as tools for AI assistants."""
+"""`tailspan mcp`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from cli.options.roles import roles_of
 from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from server.api.worker_pool import WorkerPool
     from server.endpoint_access import EndpointAccess
 

@@ -1,4 +1,4 @@
-"""`tailspan outside`: print the latencies, failures and costs of endpoints, by region."""
+"""`tailspan outside`."""
 
 import json
 

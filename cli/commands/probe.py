@@ -1,4 +1,4 @@
-"""`tailspan probe`: measure the latency of model endpoints from where users are."""
+"""`tailspan probe`."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from cli.options.credentials import check_otlp_headers, insecure_credentials_opt
 from cli.options.extras import check_extra
 from cli.options.formats import format_option
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from probe.plan import ProbePlan
     from probe.sender import ResultSender
     from telemetry.probes import Probe

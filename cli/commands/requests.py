@@ -1,4 +1,4 @@
-"""`tailspan requests`: list requests, one per line."""
+"""`tailspan requests`."""
 
 import json
 import sys

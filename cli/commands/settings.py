@@ -1,4 +1,4 @@
-"""`tailspan settings`: show the settings of `tailspan up`, and their sources."""
+"""`tailspan settings`."""
 
 import json
 import os
@@ -20,13 +20,7 @@ SECRET_VARIABLES: Final = ("TAILSPAN_FORWARD_HEADERS",)
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """The current value of a setting.
-
-    Attributes:
-        setting: its key in the settings file.
-        value: as the user wrote it, or None.
-        source: the environment variable, the file, or the default.
-    """
+    """The key of a setting, its value as the user wrote it, and where it was found."""
 
     setting: str
     value: Any

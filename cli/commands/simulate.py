@@ -1,4 +1,4 @@
-"""`tailspan simulate`: send the telemetry of a simulated vLLM fleet to a collector."""
+"""`tailspan simulate`."""
 
 import json
 import signal

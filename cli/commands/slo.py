@@ -1,4 +1,4 @@
-"""`tailspan slo`: check objectives, print their rules and their status."""
+"""`tailspan slo`."""
 
 import json
 import time
@@ -284,7 +284,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents that had alerted at `at_s`. Those that ended later are open."""
+    """The incidents that had alerted at `at_s`. Those that ended later are open."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows

@@ -1,4 +1,4 @@
-"""`tailspan slo notify`: show example notifications, and test their delivery."""
+"""`tailspan slo notify`."""
 
 import json
 import os

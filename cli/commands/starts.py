@@ -1,4 +1,4 @@
-"""`tailspan starts`: show how long each part of an engine start took."""
+"""`tailspan starts`."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def starts(
 
 
 def as_json(start: Start) -> dict[str, Any]:
-    """Return a start as JSON, with null for unknown values."""
+    """A start as JSON, with null for unknown values."""
     cold = start.cold_start
     return {
         "replica": cold.replica,

@@ -1,4 +1,4 @@
-"""`tailspan stats`: counts, rates and percentiles, by any labels."""
+"""`tailspan stats`."""
 
 import json
 from collections.abc import Sequence

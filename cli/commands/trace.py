@@ -1,4 +1,4 @@
-"""`tailspan trace`: write recorded requests as a trace file."""
+"""`tailspan trace`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`tailspan ui`: run only the explorer."""
+"""`tailspan ui`."""
 
 import os
 from pathlib import Path

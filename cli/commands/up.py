@@ -1,4 +1,4 @@
-"""`tailspan up`: run all of Tailspan until Ctrl-C."""
+"""`tailspan up`."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ from server import http_check
 from telemetry import time_text
 from telemetry.addresses import masked
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from exporters.forwarding.forwarder import Forwarder
 
 EXAMPLES = """\b

@@ -1,4 +1,4 @@
-"""`tailspan what-if`: predict the effect of a change on the recorded traffic."""
+"""`tailspan what-if`."""
 
 import json
 import time
@@ -83,7 +83,7 @@ Examples:
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Replay this file on the engines of the range: lines of JSON from tailspan trace export, or"
+    help="Replay this file on the engines of the range: JSON lines of tailspan trace export, or"
     " a CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens.",
 )
 @block_size_option

@@ -33,7 +33,7 @@ class Host(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the host without brackets."""
+        """The host without brackets."""
         host = str(value).removeprefix("[").removesuffix("]")
         if not _HOST.fullmatch(host) or (_NUMBERS.fullmatch(host) and not _is_address(host)):
             self.fail(f"invalid address {host!r}; {_ALLOWED}")
@@ -81,7 +81,7 @@ class ServerAddress(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the address without a final slash and without OpenAI's path /v1."""
+        """The address without a final slash and without OpenAI's path /v1."""
         try:
             return base_url(str(value))
         except ValueError as error:
@@ -89,7 +89,7 @@ class ServerAddress(click.ParamType[str]):
 
 
 def base_url(text: str) -> str:
-    """Return the base address of an HTTP server.
+    """The base address of an HTTP server.
 
     Raises:
         ValueError: the text is not a base address, or has a password, which the message omits.

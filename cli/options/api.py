@@ -45,5 +45,5 @@ def api_options(command: _Command) -> _Command:
 
 
 def api_limits_of(questions: int, timeout_ns: int) -> ApiLimits | None:
-    """Return the limits of the API, or None if it is disabled."""
+    """The limits of the API, or None if it is disabled."""
     return ApiLimits(questions, seconds=timeout_ns / 1e9) if questions else None

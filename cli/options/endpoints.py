@@ -18,7 +18,7 @@ from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting, with_options
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from analysis.access.roles_file import Roles
     from collector.listen.bearer_tokens import BearerTokens
     from server.endpoint_access import EndpointAccess
@@ -201,7 +201,6 @@ def endpoint_access_of(
 
 
 def _check_roles(tokens: "BearerTokens", roles: "Roles | None") -> None:
-    """Raise click.UsageError if the role of a token does not exist."""
     known = () if roles is None else roles.by_name
     for each in sorted(tokens.roles):
         if each not in known:

@@ -10,7 +10,7 @@ from cli.options.durations import Duration
 from cli.options.settings import setting, with_options
 from cli.options.target_access import TargetAccess
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from server.gpu_setup import GpuSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -11,5 +11,5 @@ class HostNames(click.ParamType[str]):
     name = "name"
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return the names in the variable."""
+        """The names in the variable."""
         return rv.replace(",", " ").split()

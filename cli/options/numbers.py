@@ -10,7 +10,7 @@ class WholeRange(click.IntRange):
     """A whole number. Unlike click's, the error for another text states the range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
+        """The number."""
         try:
             number = int(value)
         except ValueError:
@@ -29,7 +29,7 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number."""
+        """The number."""
         try:
             given = float(value)
         except ValueError:

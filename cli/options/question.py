@@ -129,7 +129,7 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line about missing data, or None if data arrives or the range is in the past."""
+    """A line about missing data, or None if data arrives or the range is in the past."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)
@@ -142,7 +142,7 @@ def silence(engine: Engine, to_unix_ns: int) -> str | None:
 
 
 def nothing_found(selection: Selection) -> str:
-    """Return why there is no request, and what to try."""
+    """Why there is no request, and what to try."""
     found = f"No requests received {text.span(selection.window)}"
     if selection.equals:
         labels = ", ".join(f"{key}={value or ''}" for key, value in selection.equals.items())

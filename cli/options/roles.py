@@ -27,7 +27,7 @@ roles_option = setting(
 
 
 def roles_of(file: Path | None) -> "Roles | None":
-    """Return the roles, or None without the option.
+    """The roles, or None without the option.
 
     Raises:
         click.UsageError: the file is invalid, or the audit log cannot be written.

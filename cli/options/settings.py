@@ -1,7 +1,6 @@
 """Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-The command line overrides the environment variable, which overrides the settings file (click's
-`default_map`), which overrides the default.
+The settings file is click's `default_map`, which an environment variable overrides.
 """
 
 import difflib
@@ -19,7 +18,6 @@ from telemetry.addresses import masked
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE_NAME: Final = "tailspan.toml"
-"""Read from the working directory by default."""
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
 """Key in the metadata of click's context: the settings file that was read."""
@@ -55,11 +53,11 @@ class Setting(click.Option):
     """An option with a key in the settings file and an environment variable.
 
     Args:
-        group: the heading in `--help`, one of `GROUPS`.
-        key: the key in the file; by default, the name of the flag.
-        variable: the environment variable; by default, TAILSPAN_ and the key.
-        value_variable: a variable with the content of the file that the option names, such as a
-            token. It overrides the settings file.
+        group: the heading in `--help`.
+        key: by default, the name of the flag.
+        variable: by default, TAILSPAN_ and the key.
+        value_variable: contains the content of the file that the option names, such as a token.
+            It overrides the settings file.
     """
 
     def __init__(
@@ -92,7 +90,7 @@ class Setting(click.Option):
         return extra
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return the source of a wrong value: the variable, or the flag."""
+        """The source of a wrong value: the variable, or the flag."""
         source = ctx and ctx.get_parameter_source(self.name)
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
@@ -182,7 +180,6 @@ def announce_file() -> None:
 
 
 def _read(ctx: click.Context, given: Path | None) -> None:
-    """Use the settings file as the defaults of a command, or raise click.UsageError."""
     if ctx.resilient_parsing:
         return
     if ctx.parent is not None:  # the API runs commands without a parent context
@@ -221,7 +218,7 @@ def _warn_of_unknown_variables() -> None:
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """Return the values of a settings file. Relative paths in it start at its folder.
+    """The values of a settings file. Relative paths in it start at its folder.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
@@ -242,14 +239,14 @@ def read_file(file: Path) -> dict[str, Any]:
 
 
 def all_settings() -> list[Setting]:
-    """Return all settings of `tailspan up`."""
+    """All settings of `tailspan up`."""
     from cli.commands.up import up
 
     return [param for param in up.params if isinstance(param, Setting)]
 
 
 def shown(value: object) -> str:
-    """Return a value as text, without credentials in addresses."""
+    """A value as text, without credentials in addresses."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):

@@ -44,7 +44,7 @@ def sign_in_options(command: _Command) -> _Command:
 
 
 def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:
-    """Return the sign-in file with its content, and the base path without outer slashes.
+    """The sign-in file with its content, and the base path without outer slashes.
 
     Raises:
         click.UsageError: the file is invalid, or the two options contradict each other.

@@ -10,7 +10,7 @@ import click
 
 from cli.options.settings import setting
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from collector.scrape.credentials import TargetCredentials
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -28,7 +28,7 @@ class TargetAccess:
         return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
 
     def options(self, group: str) -> tuple[Callable[..., Any], ...]:
-        """Return the decorators that add the options."""
+        """The decorators that add the options."""
         return (
             setting(
                 f"{self.targets}-token-file",

@@ -47,9 +47,7 @@ def _in_range(text: str, unix_ns: int) -> int:
 
 
 def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
-    """Return the window of `--last`, `--from` and `--to`.
-
-    Without `--to` it ends now. Without `--from` its length is `--last`, or 15 minutes.
+    """The window of `--last`, `--from` and `--to`.
 
     Raises:
         ValueError: a value is malformed, `--last` and `--from` are both given, or the end is not

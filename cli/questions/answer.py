@@ -28,13 +28,12 @@ class CommandAnswer:
     """The output of a question's command."""
 
     text: str
-    """JSON: one object, or one per line."""
     note: str
     """Standard error, such as the reason why no request was found."""
     lines: bool
 
     def document(self) -> str:
-        """Return one JSON document: an array if the command prints lines."""
+        """One JSON document: an array if the command prints lines."""
         if not self.lines:
             return self.text
         return f"[{','.join(self.text.splitlines())}]\n"

@@ -14,7 +14,7 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 def arguments(question: QuestionCommand, given: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the arguments of the command, with `--format json`.
+    """The arguments of the command, with `--format json`.
 
     Raises:
         QuestionRefused: a parameter is unknown, invalid, or repeated without being allowed to.

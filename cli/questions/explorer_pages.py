@@ -23,14 +23,13 @@ PAGES: Final[Mapping[str, str]] = {
     "outside": "outside",
     "starts": "fleet",
 }
-"""The page of each question."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
 """The labels that filter a page, if they are not `FILTERS`. They are its query parameters."""
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the link to the page that shows an answered question, or None if no page does."""
+    """The link to the page that shows an answered question, or None if no page does."""
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}
@@ -67,7 +66,7 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
 
 
 def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
-    """Return the query parameters of a comparison of two ranges, or of two values of one label.
+    """The query parameters of a comparison of two ranges, or of two values of one label.
 
     Return None for any other comparison.
     """

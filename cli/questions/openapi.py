@@ -25,7 +25,7 @@ _DESCRIPTION: Final = (
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document."""
+    """The OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tailspan", "version": version("tailspan"), "description": _DESCRIPTION},

@@ -34,7 +34,7 @@ class Reader:
 
     @classmethod
     def of(cls, message: Mapping[str, Any], interface: Interface) -> Self:
-        """Return the reader in a message of `server.api.readers`.
+        """The reader in a message of `server.api.readers`.
 
         Raises:
             KeyError: there is none. The message must not be answered.
@@ -81,7 +81,7 @@ def reading_as(reader: Reader) -> Iterator[None]:
 
 
 def _objectives() -> Sequence[Objective]:
-    """Return the server's objectives, or none if their files cannot be read."""
+    """The server's objectives, or none if their files cannot be read."""
     paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
     try:
         return load(paths or [OBJECTIVES]).objectives

@@ -22,13 +22,8 @@ _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""
 
 
-class QuestionRefused(Exception):  # noqa: N818 -- it names the condition
-    """The question cannot be answered.
-
-    Args:
-        detail: what failed, and what is allowed.
-        parameter, value, allowed: the wrong parameter, its value, and the allowed values.
-    """
+class QuestionRefused(Exception):  # noqa: N818
+    """`detail` states what failed and what is allowed."""
 
     def __init__(
         self,

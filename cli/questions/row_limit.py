@@ -57,7 +57,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
-    """Return the parameter that sets the first or second range (`place` 0 or 1), and its value."""
+    """The parameter that sets the first or second range (`place` 0 or 1), and its value."""
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
         return name, chosen[name]

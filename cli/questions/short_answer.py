@@ -19,7 +19,7 @@ _List = list[Any]
 
 
 def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
-    """Return a copy of a JSON value with at most `most` characters, if halving lists suffices."""
+    """A copy of a JSON value with at most `most` characters, if halving lists suffices."""
     copy = _rounded(value)
     while len(dumped(copy)) > most:
         longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)

@@ -92,7 +92,7 @@ _FORM: Final = (
 
 
 def listed() -> list[dict[str, Any]]:
-    """Return the name, the description and the input schema of each tool."""
+    """The name, the description and the input schema of each tool."""
     return [
         {
             "name": name.replace("-", "_"),

@@ -1,7 +1,6 @@
 """The process that answers the questions of the API: `python -m cli.questions.worker`.
 
-It reads messages, one JSON object per line, until the input ends. It answers each with a line of
-JSON with `status`, `type` and `bytes`, then a body of `bytes` bytes. It has no state.
+It reads one JSON object per line until the input ends (server/api/README.md). It has no state.
 """
 
 import json
@@ -82,7 +81,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error_position(error: Exception) -> str:
-    """Return an error's type and code line. Its message may contain user data."""
+    """An error's type and code line. Its message may contain user data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 

@@ -11,7 +11,7 @@ from cli.render import text
 
 
 def lines(answer: BudgetAnswer) -> list[str]:
-    """Return the answer. The first line states the finding."""
+    """The answer. The first line states the finding."""
     question = answer.question
     budget = question.budget
     printed = [finding(answer, text.seconds)]

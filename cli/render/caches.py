@@ -50,7 +50,7 @@ def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
 
 
 def nothing(window: Window, reports: int) -> str:
-    """Return why the range has no lookups."""
+    """Why the range has no lookups."""
     if reports:
         return f"No lookups {text.span(window)} have these labels. Remove a --where."
     return (

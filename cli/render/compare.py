@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def lines(answer: CompareAnswer) -> list[str]:
-    """Return the answer. The first line states the finding."""
+    """The answer. The first line states the finding."""
     question, found = answer.question, answer.decision
     name = f"{NAMES[question.metric]} {question.quantile.upper()}"
     printed = [finding(answer, text.seconds), ""]

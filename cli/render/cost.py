@@ -49,7 +49,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
 
 
 def nothing(engine: Engine, window: Window) -> str:
-    """Return why there is no bill, and what to do."""
+    """Why there is no bill, and what to do."""
     found = f"No engine reported {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:
@@ -236,7 +236,7 @@ def _managed(found: "CostAnswer", total: "BillLine") -> Iterator[str]:
 
 
 def requests_per_s(found: "CostAnswer") -> float:
-    """Return the rate averaged over the time in which an engine was up."""
+    """The rate averaged over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
@@ -354,7 +354,7 @@ def _why_unpriced(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """Return a part of the bill as text; 0 if it is too small to show."""
+    """A part of the bill as text; 0 if it is too small to show."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

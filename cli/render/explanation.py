@@ -56,7 +56,7 @@ def of_answer(answer: ExplainAnswer) -> Iterator[str]:
 
 
 def compared_with(answer: ExplainAnswer) -> str:
-    """Return how the baseline was chosen, as a word."""
+    """How the baseline was chosen, as a word."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -92,7 +92,7 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
-    """Return a sentence about the incident, or about the missed SLO, if there is one."""
+    """A sentence about the incident, or about the missed SLO, if there is one."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

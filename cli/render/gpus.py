@@ -71,13 +71,13 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return why no GPU reports values."""
+    """Why no GPU reports values."""
     why = reasons(states)
     return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:
-    """Return why readers report no GPU, as in `nvml: no_library (…); amd_smi: no_package (…)`."""
+    """Why readers report no GPU, as in `nvml: no_library (…); amd_smi: no_package (…)`."""
     return "; ".join(
         f"{printable(state.name, _WIDEST)}: {_words(state.absence)}"
         for state in states
@@ -101,7 +101,7 @@ def missing_values(
 
 
 def state_sentence(states: "Sequence[ReaderState]") -> str:
-    """Return one sentence about the sampled GPUs."""
+    """One sentence about the sampled GPUs."""
     up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
     down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
     if not up and not down:
@@ -110,7 +110,7 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
 
 
 def missing_by_reason(gpu: "GpuReading") -> list[str]:
-    """Return a line per reason, as in `pcie_rx, pcie_tx: not_supported (…)`."""
+    """A line per reason, as in `pcie_rx, pcie_tx: not_supported (…)`."""
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():
         by_reason.setdefault(_words(absence), []).append(name)

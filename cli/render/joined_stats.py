@@ -70,7 +70,6 @@ def _counts(
 
 
 def _latencies() -> Iterator[tuple[str, Any]]:
-    """Yield a title, and a function that returns the percentiles."""
     for latency, title in _TITLES.items():
         yield title, lambda group, key=latency: group[key]
     for phase, title in PHASE_NAMES.items():

@@ -52,7 +52,7 @@ def lines(found: StartsAnswer) -> Iterator[str]:
 
 
 def nothing(window: Window) -> str:
-    """Return why the range has no starts."""
+    """Why the range has no starts."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
         " them after the engine core's first step, or, if the start fails, when the server ends."

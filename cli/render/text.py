@@ -70,7 +70,7 @@ def instant(unix_ns: int) -> str:
 
 
 def label(value: str | int | bool | None) -> str:
-    """Return a label without control characters, of limited length."""
+    """A label without control characters, of limited length."""
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
@@ -88,7 +88,7 @@ def interval(percentiles: Mapping[str, float | None]) -> str:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, keep: int = 0
 ) -> list[str]:
-    """Return the lines of an aligned table.
+    """The lines of an aligned table.
 
     Args:
         left: leading columns to align left.

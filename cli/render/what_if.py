@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def as_json(answer: WhatIfAnswer) -> dict[str, Any]:
-    """Return the prediction, with null for unknown values."""
+    """The prediction, with null for unknown values."""
     predicted: dict[str, Any] = {
         name: {point: each._asdict() for point, each in points.items()}
         for name, points in answer.predicted.items()
@@ -85,7 +85,7 @@ SATURATED: Final = (
 
 
 def lines(answer: WhatIfAnswer) -> list[str]:
-    """Return the prediction as text."""
+    """The prediction as text."""
     found = _title(answer, f"What if {', '.join(answer.edits)}?")
     if answer.refused is not None:
         found += ["", f"No prediction: {answer.refused}."]
@@ -137,12 +137,12 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> list[str]:
-    """Return why requests were left out, a line per reason."""
+    """Why requests were left out, a line per reason."""
     return [f"{number:,} requests left out: {why}" for why, number in answer.left_out.items()]
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return a predicted duration and its interval."""
+    """A predicted duration and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -167,13 +167,13 @@ def _share_interval(each: Predicted) -> str:
 
 
 def cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
-    """Return a cost per hour and per 1,000 requests."""
+    """A cost per hour and per 1,000 requests."""
     found = f"{text.usd(usd_per_hour)}/h"
     return found if usd_per_1000 is None else f"{found}, {text.usd(usd_per_1000)}/1,000 requests"
 
 
 def share(value: float | None) -> str:
-    """Return a share in percent."""
+    """A share in percent."""
     return text.UNKNOWN if value is None else f"{value:.2%}"
 
 
@@ -183,7 +183,7 @@ def binding(binds: str) -> str:
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return the values that all predictions of a sweep share, and each prediction."""
+    """The values that all predictions of a sweep share, and each prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")
@@ -198,7 +198,7 @@ def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
 
 
 def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
-    """Return a table with one row per value."""
+    """A table with one row per value."""
     first = points[0].answer
     found = _title(first, f"What if {name} changes?")
     if first.refused is not None:
@@ -233,7 +233,7 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
 
 
 def found_json(found: SearchResult) -> dict[str, Any]:
-    """Return the result of a search."""
+    """The result of a search."""
     return {
         "find": found.wanted,
         "slo": found.slo,
@@ -245,7 +245,7 @@ def found_json(found: SearchResult) -> dict[str, Any]:
 
 
 def found_lines(found: SearchResult) -> list[str]:
-    """Return the result of a search as text."""
+    """The result of a search as text."""
     wanted = {"replicas": "fewest replicas", "rate": "highest rate"}[found.wanted]
     unit = "x" if found.wanted == "rate" else ""
     result = "none" if found.value is None else f"{found.value:g}{unit}"

@@ -13,7 +13,7 @@ VERSION: Final = "2023-06-01"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": prompt}],

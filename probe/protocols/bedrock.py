@@ -26,7 +26,7 @@ _REGION: Final = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the signed request for a prompt.
+    """The signed request for a prompt.
 
     Raises:
         ProbeFailure: there are no credentials, or no AWS region.
@@ -96,7 +96,7 @@ class EventStream:
         self._buffer = EventStreamBuffer()
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete.
+        """The events that these bytes complete.
 
         Raises:
             ProbeFailure: a checksum is wrong, or a message is too large.
@@ -128,7 +128,7 @@ class EventStream:
 
 
 def decoder() -> EventStream:
-    """Return a new decoder."""
+    """A new decoder."""
     return EventStream()
 
 

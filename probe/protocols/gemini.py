@@ -19,7 +19,7 @@ _VERTEX: Final = "aiplatform.googleapis.com"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "contents": [{"role": "user", "parts": [{"text": prompt}]}],
         "generationConfig": {"maxOutputTokens": endpoint.max_tokens},

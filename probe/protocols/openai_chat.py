@@ -25,7 +25,7 @@ END: Final = "[DONE]"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": prompt}],
@@ -53,7 +53,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def opened(event: Event, answer: ProbeAnswer) -> dict[str, Any] | None:
-    """Return the data of a chat or completions event, or None for the last event.
+    """The data of a chat or completions event, or None for the last event.
 
     Raises:
         ProbeFailure: the event is an error, or is not a JSON object.

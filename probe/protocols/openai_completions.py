@@ -9,7 +9,7 @@ from probe.server_sent_events import Event
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "prompt": prompt,

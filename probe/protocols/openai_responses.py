@@ -19,7 +19,7 @@ ENDS: Final = ("response.completed", "response.incomplete")
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt. OpenAI must not store the answer."""
+    """The request for a prompt. OpenAI must not store the answer."""
     body = {
         "model": endpoint.model,
         "input": prompt,

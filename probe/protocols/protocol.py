@@ -17,7 +17,7 @@ class Decoder(Interface):
     """Decodes a stream from bytes."""
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete."""
+        """The events that these bytes complete."""
 
 
 class Protocol(NamedTuple):
@@ -30,7 +30,7 @@ class Protocol(NamedTuple):
 
 
 def with_path(url: str, path: str, *, version: str = "") -> str:
-    """Return the base address followed by a method's path, such as `/chat/completions`.
+    """The base address followed by a method's path, such as `/chat/completions`.
 
     A path or version that the address already has is not repeated. `version`, such as `/v1`, is
     inserted if the address has no path.
@@ -43,12 +43,12 @@ def with_path(url: str, path: str, *, version: str = "") -> str:
 
 
 def json_request(url: str, headers: Headers, body: Mapping[str, Any]) -> HttpRequest:
-    """Return a request with a JSON body."""
+    """A request with a JSON body."""
     return HttpRequest(
         url, (("Content-Type", "application/json"), *headers), json.dumps(body).encode()
     )
 
 
 def bearer(key: str | None) -> Headers:
-    """Return the header with a bearer token."""
+    """The header with a bearer token."""
     return () if key is None else (("Authorization", f"Bearer {key}"),)

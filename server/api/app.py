@@ -26,7 +26,7 @@ _LINES: Final = "application/x-ndjson"
 
 
 def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
-    """Return the ASGI application. Without `readers`, each token may read everything."""
+    """The ASGI application. Without `readers`, each token may read everything."""
     questions = _Questions(pool, readers or Readers())
     app = Starlette(
         routes=[Route(f"{BASE}/{{name}}", questions, methods=["GET"])],
@@ -109,7 +109,6 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Raise ValueError if the query is malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}

@@ -1,4 +1,4 @@
-"""Limits of the API, so that its questions do not delay the receipt of telemetry."""
+"""Limits of the API, which protect the receipt of telemetry."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ PREFIX: Final = "/api/"
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """Limits on questions to the API."""
+    """Limits on questions."""
 
     questions: int = 2
     """Questions computed at the same time, each in its own process."""

@@ -37,7 +37,7 @@ _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_
 
 
 def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
-    """Return the server. Without `readers`, each token may read everything."""
+    """The server. Without `readers`, each token may read everything."""
     known = readers or Readers()
 
     tools: list[Tool] = []
@@ -75,7 +75,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
 
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool. Return errors as a result too, so that the model can read them."""
+    """Return errors as a result, so that the model can read them."""
     try:
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK

@@ -12,14 +12,14 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
-    """Return a problem document. Omit members whose value is None."""
+    """A problem document, without members whose value is None."""
     found = {key: each for key, each in members.items() if each is not None}
     title = HTTPStatus(status).phrase
     return {"type": "about:blank", "title": title, "status": status, "detail": detail, **found}
 
 
 def problem_response(about: dict[str, Any], retry_after_s: int | None = None) -> Response:
-    """Return the response for a problem document."""
+    """The response for a problem document."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return Response(json.dumps(about), about["status"], headers, MEDIA_TYPE)
 

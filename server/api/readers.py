@@ -10,7 +10,7 @@ from collector.listen.bearer_tokens import HOLDER, Holder
 from store.access.access import Access
 
 
-class NotAReader(Exception):  # noqa: N818 -- it names the condition
+class NotAReader(Exception):  # noqa: N818
     """Roles are configured, and the request has no token."""
 
 
@@ -22,7 +22,7 @@ class Readers:
         self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
 
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
-        """Return the reader: `who`, and `grants` (`store.access.access`; None: everything).
+        """The reader: `who`, and `grants` (`store.access.access`; None: everything).
 
         `scope` is None for a request over standard input.
 

@@ -257,7 +257,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the configuration with what its faults require."""
+    """The configuration with what its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

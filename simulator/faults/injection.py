@@ -44,15 +44,12 @@ class Injection:
     """How a cause is injected.
 
     Args:
-        affects: the latency that becomes longer.
-        affects_else: returns it, if it depends on the configuration.
+        affects, affects_else: the latency that becomes longer, or a function that returns it.
         shows: the request columns that contain the added time.
-        world: adds to the fleet what the fault requires.
-        needs: a description of this.
+        world, needs: adds to the fleet what the fault requires; a description of this.
         arrivals: returns additional requests.
         rewrite: returns a function that changes ordinary requests during the fault.
-        events: returns the changes of conditions and the restarts.
-        stalls: returns the times at which the fault stops an engine.
+        events, stalls: return changed conditions, restarts, and the times at which engines stop.
         where: returns the labels of the affected requests, or of those that cause the fault.
     """
 
@@ -69,5 +66,5 @@ class Injection:
     affects_else: Affects | None = None
 
     def affected_latency(self, fault: SimulatedFault, config: FleetConfig) -> Latency:
-        """Return the latency that becomes longer."""
+        """The latency that becomes longer."""
         return self.affects if self.affects_else is None else self.affects_else(fault, config)

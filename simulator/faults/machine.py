@@ -24,7 +24,6 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: SimulatedFault, replica: int, **values: float) -> Iterator[Event]:
-    """Set conditions at the fault's start, and reset them at its end."""
     for name, value in values.items():
         yield ConditionChange(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -34,7 +33,6 @@ def _while_it_lasts(fault: SimulatedFault, replica: int, **values: float) -> Ite
 
 
 def _everywhere(fault: SimulatedFault, config: FleetConfig, **values: float) -> Iterator[Event]:
-    """Do the same for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 

@@ -22,7 +22,7 @@ _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet whose batches a few retries of each request fill."""
+    """A fleet whose batches a few retries of each request fill."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))

@@ -17,7 +17,6 @@ _LONGER = 3.0
 
 
 def _blocks_left(fault: SimulatedFault, config: FleetConfig, blocks_left: float) -> Iterator[Event]:
-    """Leave only `blocks_left` KV blocks on every replica."""
     lost = max(0, config.engine.num_gpu_blocks - round(blocks_left))
     numbers = range(config.replicas)
     yield from (ConditionChange(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -53,7 +52,7 @@ def outgrowing_answers(
 
 
 def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, chosen by seed and start, and the new arguments."""
+    """The flag that the deploy changes, chosen by seed and start, and the new arguments."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)

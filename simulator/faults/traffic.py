@@ -22,7 +22,6 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Return the requests per second that the fleet can serve beyond its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     if config.prefill_replicas:
         whole, _ = _narrowest_pool(config)
@@ -32,7 +31,7 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 
 def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
-    """Return the lowest capacity of a pool in requests per second, and the pool's name.
+    """The lowest capacity of a pool in requests per second, and the pool's name.
 
     A prefill server generates one token per request; a decode server computes no prompt tokens.
     """
@@ -271,7 +270,7 @@ def rejected_drafts(
 
 
 def slow_tenant(config: FleetConfig) -> str:
-    """Return a tenant with a large share of the traffic, whose clients read slowly."""
+    """A tenant with a large share of the traffic, whose clients read slowly."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
