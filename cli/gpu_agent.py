@@ -23,18 +23,15 @@ SEND_S: Final = 5.0
 """Seconds between two messages, as for vLLM's samples. One message for 5 s costs the collector a
 quarter less CPU time than five (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
-"""A message with this many samples, at most about 10,000 data points, is sent at once."""
+"""A message with this many samples is sent at once."""
 LOOK_S: Final = 2 * SEND_S
-"""Seconds between two checks for changes to print. At least one message is sent in this time."""
+"""Seconds between two checks for changes to print."""
 
 _log = logging.getLogger(__name__)
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
-    """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
-
-    Starts and closes the forwarder.
-    """
+    """Run until SIGINT, SIGTERM or SIGHUP. Starts and closes the forwarder."""
     stop = stop_on_signals(lambda: None)
     batches = Batches(forwarder)
     readers = setup.readers()
@@ -114,10 +111,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Whether the collector rejects messages, and a line to print if this has changed.
-
-    `sent` counts the messages since the last check.
-    """
+    """Whether the collector rejects messages now, and a line to print if this has changed."""
     if queued_bytes and not sent and not is_rejecting:
         return True, "The collector does not accept messages. Samples are queued."
     if is_rejecting and sent:

@@ -42,8 +42,7 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. Its module has its name, and is imported only
-when it is used: importing all modules takes a second."""
+"""Each command with its line in `tailspan --help`. Importing all their modules takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status after Ctrl-C, as in a shell."""

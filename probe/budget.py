@@ -1,11 +1,9 @@
 """The daily budget for probes (UTC), in tokens and US dollars. It is never exceeded.
 
 Before a probe, its maximum cost is reserved in a file: one token per byte of the request, and
-`max_tokens`. The probe is not sent if this exceeds the rest of the budget. Afterwards, the usage
-that the server reported replaces the reservation. Without it, or if the prober is killed, the
-reservation counts as spent.
-
-The file is locked: two probers would each spend the whole budget.
+`max_tokens`. A probe that does not fit is not sent. Afterwards, the usage that the server reported
+replaces the reservation; without it, or if the prober is killed, the reservation counts as spent.
+The file is locked, because two probers would each spend the whole budget.
 """
 
 import fcntl

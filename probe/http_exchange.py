@@ -1,8 +1,7 @@
 """Sends one HTTP request over a new connection, and measures each step at the socket.
 
-The steps are DNS, connect, TLS, request written, first byte and body. An HTTP client library does
-not report them exactly (docs/decisions/084), so h11 serves only as a parser. Instants are on the
-event loop's clock.
+An HTTP client library does not report the steps exactly (docs/decisions/084), so h11 serves only as
+a parser. Instants are on the event loop's clock.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """List prices of managed endpoints, from the package genai-prices.
 
-A price needs a provider with the endpoint's address, and the model at this provider or one of its
-fallbacks. The price of a self-hosted endpoint is unknown, not zero.
+A price needs a provider with the endpoint's address. For a self-hosted endpoint it is unknown.
 """
 
 from collections.abc import Callable

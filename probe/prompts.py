@@ -1,7 +1,7 @@
 """Prompts that measure the effect of the prefix cache.
 
-A new prompt begins with a random number (nonce), so no cache contains it. If it is answered, the
-next probe repeats it (the twin). The effect is the latency difference between the two.
+A new prompt begins with a random nonce, so no cache contains it. If it is answered, the next probe
+repeats it (the twin). The effect is the latency difference between the two.
 """
 
 import secrets

@@ -1,9 +1,8 @@
 """The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
 A prober that waits for slow answers sends fewer probes while an endpoint is slow, which hides the
-slow time (coordinated omission). Here each planned instant has exactly one result: an answer, a
-failure, or that no probe was sent. A probe is stopped before the endpoint's next instant. The
-instants of the endpoints are spread over the interval.
+slow time (coordinated omission). Each planned instant has exactly one result: an answer, a failure,
+or that no probe was sent. The instants of the endpoints are spread over the interval.
 """
 
 import asyncio

@@ -26,10 +26,8 @@ class EvaluationTask:
     """Evaluates the objectives every `EVALUATION_S` seconds.
 
     A starting sender may first send old requests. The first request that ended only seconds before
-    its arrival shows that these have arrived, and triggers an evaluation.
-
-    If several collectors share a database, the holder of the lease evaluates. The others read its
-    results.
+    its arrival triggers an evaluation at once. If several collectors share a database, the holder
+    of the lease evaluates, and the others read its results.
 
     Args:
         evaluated: called after each evaluation, or after the results were read.

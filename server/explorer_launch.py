@@ -49,16 +49,16 @@ def launch(
 ) -> Launch:
     """The command and environment of the explorer's process.
 
-    The database's URL may contain a password. It is passed in a variable, because other users can
-    read command lines. The process reads the sign-in file itself for the same reason.
+    Other users can read command lines. The database's URL, which may contain a password, is passed
+    in a variable, and the process reads the sign-in file itself.
 
     Args:
         base_path: the URL path under which a proxy serves the explorer.
         database_url, state_url, prices: None for the value in the environment, or the default.
         objectives: files and folders; empty for the built-in objectives.
-        allowed_hosts: host names that browsers may use, in addition to IP addresses, localhost,
-            `host`, the host in `sign_in`, and the names in the environment.
-        simulated_past_s: start and end of the simulated backfill in unix seconds, if any.
+        allowed_hosts: host names for browsers, in addition to IP addresses, localhost, `host`, the
+            host in `sign_in`, and the names in the environment.
+        simulated_past_s: start and end of the simulated backfill in unix seconds.
         otlp_ports: the collector's gRPC and HTTP ports; None if the explorer runs alone.
     """
     options = {

@@ -1,7 +1,6 @@
 """Check with one HTTP request whether a server responds.
 
-The server is not trusted: the request has a total time limit, uses no proxy, follows no redirect,
-and reads a limited number of bytes.
+The server is not trusted: total time limit, no proxy, no redirect, a limited number of bytes.
 """
 
 import http.client

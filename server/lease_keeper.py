@@ -14,8 +14,7 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Seconds without a renewal after which the task `leases` counts as failed. The leases themselves
-expire `EXPIRES_S` after the last renewal."""
+"""Seconds without a renewal after which the task `leases` counts as failed."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)

@@ -1,11 +1,8 @@
 """Compute the likely cause of each incident in the background, and store it.
 
-An answer is computed when the incident alerts, each time the incident's age has doubled, and after
-its end. All pages, commands and messages show the stored answer (`analysis.incident_answer`).
-
-The diagnosis and the replay run in a separate process with limits on time and memory. Notifications
-do not wait for them. If only the replay fails, the shares come from accounting (estimates from the
-step ledger). A replay that took too long is tried again.
+An answer is computed when the incident alerts, each time its age has doubled, and after its end.
+The computation runs in a separate process with limits on time and memory; notifications do not wait
+for it. If only the replay fails, the shares come from accounting (estimates from the step ledger).
 """
 
 import logging
@@ -38,19 +35,15 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
-"""Seconds from the start until the first computation, while the explorer compiles the replay
-(ui/serving/compiling.py)."""
+"""Seconds until the first computation; the explorer compiles the replay in this time."""
 RETRY_S: Final = 300
 """Seconds until the next computation if no cause of an open incident was found."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds to wait after a replay that took too long; doubled each time in a row. It equals the time
-limit, so computations take at most about half of the time."""
+"""Seconds to wait after a replay that took too long; doubled each time in a row."""
 RECENT_S: Final = 86_400
-"""After an upgrade, only answers of incidents that ended less than this many seconds ago are
-computed again."""
+"""After an upgrade, only incidents that ended less than this ago are computed again."""
 NICE: Final = 10
-"""Nice level of the replay, so that receiving telemetry comes first. The diagnosis has normal
-priority: it takes about a second."""
+"""Nice level of the replay. The diagnosis takes about a second, at normal priority."""
 
 ComputeVerdict = Callable[[Objective, IncidentRow, int], IncidentVerdict]
 """Returns the verdict at an instant in unix seconds. Slow. Raises StoreError or VerdictError."""
@@ -91,7 +84,7 @@ class IncidentAnswers:
     Args:
         compute_verdict: None to compute it in a separate process.
         found: called from the thread after each computation.
-        evaluates: whether this process evaluates the objectives. Otherwise it computes no answer.
+        evaluates: whether this process evaluates the objectives; otherwise it computes nothing.
     """
 
     def __init__(
@@ -300,11 +293,8 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict with better shares each time: all from accounting, then with the first
-    latency replayed, then with all latencies replayed.
-
-    Yields nothing if the objective has no latency target. Runs in the child process.
-    """
+    """Yield verdicts with ever better shares: all from accounting, then the first latency replayed,
+    then all. Yields nothing if the objective has no latency target. Runs in the child process."""
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return

@@ -1,7 +1,7 @@
 """Send notifications, with one thread per channel, so that a slow channel delays no other.
 
-Only the holder of the lease on notifications fills the outbox (the stored messages to deliver) and
-delivers it. An interrupted delivery is repeated after the next start, or by the next holder.
+Only the holder of the lease on notifications fills and delivers the outbox (the stored messages).
+An interrupted delivery is repeated after the next start, or by the next holder.
 """
 
 import logging
@@ -107,10 +107,7 @@ class NotificationTask:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """The age of each channel's oldest undelivered message; 0 without one.
-
-        Empty if another process sends the notifications.
-        """
+        """The age of each channel's oldest undelivered message; {} without the lease."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9

@@ -56,8 +56,7 @@ class RetentionPeriods:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Compare the clock with the stored data. Call this before any deletion: a clock that is ahead
-    would delete too much.
+    """Compare the clock with the stored data, before any deletion.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -108,7 +107,7 @@ def _print_line(text: str) -> None:
 
 
 async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock) -> int:
-    """Compute the rollups that are out of date, then delete the data that is older than `keep`.
+    """Compute the rollups that are out of date, then delete data older than `keep`.
 
     Returns:
         The number of deleted requests and samples.

@@ -78,8 +78,8 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Seconds without a successful evaluation after which the task counts as failed: twenty intervals,
-because the first evaluation counts all stored requests."""
+"""Seconds without an evaluation after which the task counts as failed: twenty intervals, because
+the first evaluation counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
 """The same for retention. The first run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
@@ -138,8 +138,7 @@ class Stack:
     Args:
         engine: the database. The caller closes it.
         database_url: the same database, for the explorer's process.
-        objective_paths: the files of `objectives`, for the explorer; empty for the built-in ones.
-        price_file: the file of `prices`, for the explorer; None for the one in the environment.
+        objective_paths, price_file: the files of `objectives` and `prices`, for the explorer.
         peaks: override the built-in peaks of GPUs (`roofline.peakfile`).
         base_path: the URL path under which a proxy serves the explorer.
         api: None for no JSON API.

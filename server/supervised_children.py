@@ -21,8 +21,7 @@ FIRST_LOOK: Final = {
     "rate": "2",
 }
 """Options of `tailspan up --simulate`: 15 minutes of normal traffic, then an open incident of
-severity "page" (tests/cli). More would delay the first page too much
-(benchmarks/first_minute.py)."""
+severity "page". More would delay the first page too much (benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """Supervise components: report each failure, and restart with a back-off.
 
-`start` runs a component on the event loop. `add` adds a thread or a process that restarts itself.
-`tailspan_task_*` (/metrics), `/readyz` and `tailspan doctor` report all components.
+`start` runs a component on the event loop; `add` adds a thread or process that restarts itself.
 """
 
 import asyncio
@@ -16,8 +15,7 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The pause before a restart doubles after each failure up to this. A database that is available
-again is used within about a minute."""
+"""The pause before a restart doubles after each failure up to this."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +24,7 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        chance: random numbers in [0, 1) that vary the pauses, so that components do not restart at
-            the same time.
+        chance: random numbers in [0, 1) that vary the pauses, against simultaneous restarts.
     """
 
     def __init__(
@@ -59,8 +56,7 @@ class Supervisor:
         """Run a component until `stop` is called.
 
         Args:
-            work: one step if `every_s` is set, otherwise an endless loop that records its successes
-                in `task`.
+            work: one step if `every_s` is set, otherwise an endless loop.
             every_s: the pause in seconds after a successful step.
         """
         self.add(task)

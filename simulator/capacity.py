@@ -1,7 +1,7 @@
 """Estimate a fleet's capacity, so that faults let no queue grow without limit. Pure.
 
-The engine time of a request comes from mean lengths and the step model; the number of concurrent
-requests, from a fixed-point iteration. Only the tokens of system prompts count as cached.
+The engine time of a request comes from mean lengths and the step model. The number of concurrent
+requests is a fixed point. Only the tokens of system prompts count as cached.
 """
 
 import math

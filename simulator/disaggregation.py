@@ -45,8 +45,7 @@ Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
 class Disaggregation:
     """The router of a fleet with a prefill pool and a decode pool.
 
-    A prefill never waits for a decode server, so the prefill pool is simulated first. Prefilled
-    requests then reach the decode pool in order of time.
+    A prefill never waits for a decode server, so the prefill pool is simulated first.
 
     Args:
         replicas: all servers, the prefill servers first.

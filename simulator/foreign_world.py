@@ -1,7 +1,7 @@
 """Servers with properties that the step model of `replay/` does not have. Pure.
 
-The simulator and the replay share the formula of the step model, so a diagnosis may look better
-here than on real servers. In a foreign world the fitted formula is wrong, as for a real server.
+The simulator and the replay share the step model, so a diagnosis may look better here than on real
+servers. In a foreign world the fitted formula is wrong, as for a real server.
 """
 
 import random

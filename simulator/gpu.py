@@ -1,8 +1,7 @@
 """GPU samples of a simulated server, computed from its engine's work. Pure.
 
-Bytes and FLOPs come from the steps, context tokens and computed tokens; the activity of the
-multiprocessors, from the duration of the steps. If one rank (GPU) is slow, the others wait in a
-collective operation with few active multiprocessors.
+Bytes and FLOPs come from the steps and their tokens. If one rank (GPU) is slow, the others wait in
+a collective operation with few active multiprocessors.
 """
 
 from collections.abc import Mapping

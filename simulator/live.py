@@ -1,8 +1,7 @@
 """Connect a simulation to a clock and a collector.
 
-The simulation begins `backfill_s` seconds before the run. These past seconds are sent as fast as
-the collector accepts them, each later second when it is over. A run with an end stops when all data
-is delivered, or when the collector has accepted nothing for a minute.
+The first `backfill_s` seconds are sent as fast as the collector accepts them, each later second
+when it is over.
 """
 
 import os
@@ -81,10 +80,8 @@ def run(
 ) -> Sent:
     """Simulate the fleet and send its data until the plan's end or until `stop` is set.
 
-    After `stop` is set, queued data is still sent for a few seconds.
-
     Args:
-        stop: may be set from any thread or signal handler.
+        stop: may be set from any thread. Queued data is still sent for a few seconds.
         wait: waits for some seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
     """

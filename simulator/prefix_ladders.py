@@ -1,7 +1,7 @@
 """The prefix ladders of simulated requests. Pure.
 
-A ladder is a series of digests (rungs) of a prompt's first n blocks, for increasing n. Rungs within
-a shared prefix are equal for all its requests; rungs beyond it, only for the same prompt.
+A ladder is a series of digests (rungs) of a prompt's first n blocks, for increasing n. Requests
+with a shared prefix share the rungs within it.
 """
 
 from base64 import urlsafe_b64encode

@@ -168,8 +168,8 @@ class SimulatedReplica:
         """End a request whose client gives up at `at_s`, after `advance` to this time.
 
         Returns:
-            The request, or None if it has already ended; and its record. If it is in the batch,
-            `advance` returns the record at the end of the current step.
+            The request, or None if it has already ended; and its record, unless it is in the batch:
+            `advance` then returns it.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -447,8 +447,7 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time in which a job could not join the batch: first for its grammar, then for its
-    KV cache, then for its adapter."""
+    """Divide the time outside the batch: first grammar, then KV cache, then adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)

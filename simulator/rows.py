@@ -1,7 +1,6 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network. Pure.
 
-The instrumentation's span encoder converts a record, so the row equals the one that a collector
-would store. A test compares them.
+The instrumentation's span encoder converts a record, so a row equals the one a collector stores.
 """
 
 from enum import StrEnum

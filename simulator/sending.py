@@ -1,11 +1,8 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
 A failed batch is tried again until a time limit, then dropped and counted. A refused batch is
-dropped at once (`tailspan_vllm.export.retry`). After a drop, each batch gets one attempt until the
-collector accepts one: so the queue empties quickly, and the data after the outage is kept.
-
-Redirects are failures and are not followed: the headers may contain a credential for the configured
-address only.
+dropped at once. After a drop, each batch gets one attempt until the collector accepts one, so that
+the data after the outage is kept. Redirects are not followed: the headers may contain a credential.
 """
 
 import logging
@@ -199,7 +196,7 @@ class BatchSender:
     """A bounded queue, and the thread that sends its batches in order.
 
     Args:
-        prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
+        prepare: returns a function that sends the batch once.
         log_line: called when the collector becomes unreachable, and when it is reachable again.
         capacity: batches in the queue.
         receiver: the collector in log messages.
@@ -288,7 +285,7 @@ class BatchSender:
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
-        `abandon` is called to interrupt a batch that is being sent at the time limit.
+        `abandon` interrupts a batch that is being sent at the time limit.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)

@@ -99,8 +99,7 @@ class Workload:
     """Probability that a prompt begins with a shorter system prompt of its tenant."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. An unstreamed response has its first byte at its end, so a few
-    would be the whole tail of TTFT."""
+    """Share of streamed responses. A few unstreamed ones would be the whole tail of TTFT."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003

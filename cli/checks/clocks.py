@@ -13,8 +13,7 @@ LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
 """Maximum age of data on arrival. Exporters send every few seconds."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of the deletion of old rows. After a downtime a delay is normal, and is caught up
-within the length of the downtime."""
+"""Maximum delay of the deletion of old rows. A downtime causes as long a delay."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """Equal to `exporters.totals.slo.LATE_NS`."""

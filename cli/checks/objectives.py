@@ -32,8 +32,8 @@ def objectives(
 ) -> Iterator[CheckFinding]:
     """Yield each blind objective: one that counts too few requests or probes to alert.
 
-    Then list the other objectives. Without recent data, yield nothing. `port` is the port of
-    `/metrics`. Without `paths`, check the built-in objectives.
+    Then list the other objectives. Without recent data, yield nothing. Without `paths`, check the
+    built-in objectives. `port` is the port of `/metrics`.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives
@@ -94,10 +94,7 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Map each objective to the reason why it is blind, or None.
-
-    Objectives without any request, or probe, in the last hour are omitted.
-    """
+    """Map each objective with recent requests or probes to why it is blind, or None."""
     from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)
     requests, probes = request_count(engine, hour), probe_count(engine, hour)

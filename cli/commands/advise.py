@@ -37,11 +37,10 @@ def advise(
 ) -> None:
     """Rank changes by their predicted effect on the recorded traffic.
 
-    The command replays the requests of the range with each change that applies to the engines:
-    quantisation, KV cache, batch and chunk sizes, routing, replicas. It prints the effect on P50
-    and P99 with a 95 % interval, on each objective's attainment, and on the cost. The largest gain
-    relative to the effort comes first. Changes that a replay cannot judge, such as a smaller model,
-    are listed too.
+    The requests of the range are replayed with each change that applies to the engines:
+    quantisation, KV cache, batch and chunk sizes, routing, replicas. The effect on P50 and P99 is
+    printed with a 95 % interval, with each objective's attainment and the cost. The largest gain
+    relative to the effort comes first. Changes that a replay cannot judge are listed too.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """

@@ -34,12 +34,12 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
     """Show how the slow requests spent a latency budget, per layer.
 
     A budget file limits a latency, and the time of each layer: application before the model,
-    network, front end, queue, prefill, decode, delivery, application after the model. The command
-    prints the mean time of each layer in the requests beyond the budget's percentile, and the
+    network, front end, queue, prefill, decode, delivery, application after the model. The output
+    has the mean time of each layer in the requests beyond the budget's percentile, and the
     reduction that it needs.
 
-    The network is known only for requests with a client's span, the application only if it sends
-    spans of OpenTelemetry's GenAI conventions. An unknown time is not compared with its budget.
+    The network is known only with a client's span, the application only with spans of
+    OpenTelemetry's GenAI conventions. An unknown time is not compared with its budget.
 
     Exit status 1: the percentile exceeds the budget.
     """

@@ -70,13 +70,12 @@ def caches(
     caches. Spans report their hits and misses (docs/caches.md). Percentiles, objectives, bills and
     diagnoses do not include hits.
 
-    The hit rate is hits divided by hits and misses, with a 95 % interval (Wilson) that treats
-    lookups as independent. The time of a hit is the time of the whole answer. The time of the
-    lookup alone is known only if the cache reports it.
+    The hit rate is hits divided by hits and misses, with a 95 % interval (Wilson). The time of a
+    hit is that of the whole answer. The time of the lookup is known only if the cache reports it.
 
     The saving is an estimate at current prices: each hit saves the mean cost and engine time of the
-    answered requests of its tenant and model in the range, or else of its model. The cost of
-    lookups and embeddings is not subtracted.
+    answered requests of its tenant and model, or else of its model. The cost of lookups and
+    embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)

@@ -97,23 +97,20 @@ def compare(
 ) -> None:
     """Compare latencies before and after a change, at the same mix and load.
 
-    Compare two ranges with --before and --after, or two sets of requests of one range, such as a
-    canary and the rest, with --before-where and --after-where.
+    Compare two ranges (--before, --after), or two sets of requests of one range, such as a canary
+    and the rest (--before-where, --after-where).
 
     The difference of the percentile is the sum of mix (the requests differ), load (the other work
-    on the engines differs) and change (the rest). Each request after the change is matched with
-    requests before it that have the same tenant, route and adapter, and about the same work.
-    Output lengths are not matched, because a change can affect them.
+    on the engines differs) and change (the rest). Requests are matched by tenant, route, adapter
+    and work; output lengths are not matched, because a change can affect them.
 
-    The verdict is about the change: worse, better, no_worse (within the margin) or undecided (with
-    the reason). If the range after the change begins at a fixed time, the interval is valid for any
-    number of runs, so a pipeline may run the command every minute until it prints "worse". If the
-    range moves (--last), the interval is valid for 20 runs.
+    The verdict is about the change: worse, better, no_worse (within the margin) or undecided. If
+    the range after the change begins at a fixed time, the interval is valid for any number of runs.
+    If it moves (--last), the interval is valid for 20 runs.
 
-    The output also has the change at each load (number of running requests), and the time of the
-    engine steps per unit of work. The total change includes the load that the change itself caused:
-    the requests are replayed on a model of the server before the change, unless --fast is given. If
-    tailspan what-if predicted the change, the prediction is compared with the measurement.
+    The total change includes the load that the change itself caused, by a replay of the requests on
+    a model of the server before the change; --fast omits it. A prediction of tailspan what-if is
+    compared with the measurement.
 
     Exit status 1: the latency is worse.
     """

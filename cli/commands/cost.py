@@ -78,21 +78,24 @@ def cost(
 ) -> None:
     """Print the cost of serving.
 
-    The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
+    The bill is the price of all engines for the minutes for which they were up. It is the sum of
 
-    This sum equals the price of all engines for the minutes for which they were up. A request
-    costs its share of each engine step. "Recomputed" is work repeated after an eviction. "Idle" is
-    the time between steps. "Loading" is the time from the start of a process until its engine was
-    ready. "Unbilled" is step time of requests that have not ended, or whose step times were not
-    reported. Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes
-    idle time; in tailspan what-if, it includes idle time. The range is widened to whole minutes.
+    \b
+    requests    each request's share of each engine step
+    recomputed  work repeated after an eviction
+    idle        time between steps
+    loading     time from the start of a process until its engine was ready
+    unbilled    steps of requests that have not ended, or report no step times
+
+    Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes idle time;
+    in tailspan what-if, it includes it. The range is widened to whole minutes.
 
     --where selects the requests to group and to compare with a managed API. Only --where
-    replica=NAME restricts the bill, to this replica.
+    replica=NAME restricts the bill.
 
-    The output also has, for prefill and decode, the shares of the peak FLOP/s (MFU) and of the peak
-    memory bandwidth (MBU); the price of the same tokens at a managed API (genai-prices), and the
-    volume at which self-hosting becomes cheaper; energy and CO₂, if GPUs report energy.
+    The output also has the shares of the peak FLOP/s (MFU) and memory bandwidth (MBU) for prefill
+    and decode, the price of the same tokens at a managed API (genai-prices) with the break-even
+    volume, and energy and CO₂, if GPUs report energy.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load

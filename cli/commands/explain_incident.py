@@ -82,16 +82,15 @@ def incident_explained(
     or the replay of the stored answer took too long.
 
     Args:
-        named: the objective's name for its newest incident, or `NAME@TIME` for the incident that
-            began, alerted or was open at this time.
+        named: an objective, for its newest incident, or `NAME@TIME` for the one at this time.
         metric: the latency to print, or None for that of the verdict.
         where: selects requests among those that the objective counts.
         baseline: returns the baseline for the incident's window; None: the time before.
         stored: whether a stored answer may be used.
 
     Raises:
-        click.UsageError: there is no such objective or incident, the objective has no latency
-            target, or it does not count the selected requests.
+        click.UsageError: no such objective or incident, no latency target, or requests that the
+            objective does not count.
     """
     name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)

@@ -78,11 +78,10 @@ Examples:
 def requests(form: str, limit: int | None, sort: str, joined: bool, **options: Any) -> None:
     """Print requests, with their phases and outcomes.
 
-    The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
-    and unknown values are null. network_s is the client's duration minus the server's, if a
-    client's span or a probe reports the same request. If several sources report a request, the best
-    report is printed: instrumentation, native, client. Requests of `tailspan probe` are printed
-    only with --where tenant=tailspan-probe.
+    The JSON has one object per line. started_at is in unix seconds, and unknown values are null.
+    network_s is the client's duration minus the server's, if a client's span or a probe reports the
+    same request. Of several reports of a request, the best is printed: instrumentation, native,
+    client. Requests of `tailspan probe` need --where tenant=tailspan-probe.
 
     With --joined, --where selects a request if the row of at least one of its engines matches.
     """

@@ -42,15 +42,13 @@ def starts(
 
     A start lasts from the first process of the server (in a Kubernetes pod with
     TAILSPAN_KUBERNETES=true: from the creation of the pod) until the server was ready. The plugin
-    sends the parts after the engine core's first step. The output names the largest part of the
-    longest start, and an action that shortens it.
+    sends the parts after the engine core's first step.
 
     A failed start has its parts until the failure, the failed part, and the class of the exception.
-    A server that is killed with SIGKILL, or that ends before its engine starts workers, reports
-    nothing.
+    A server that is killed with SIGKILL, or ends before its engine starts workers, reports nothing.
 
-    Kernels are compiled when they are first used. A shape (a range of prompt tokens to compute) is
-    listed if its first request was slower than at least 19 later ones, and than all of them.
+    Kernels are compiled at their first use. A shape (a range of prompt tokens to compute) is listed
+    if its first request was slower than at least 19 later ones, and than all of them.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

@@ -84,21 +84,19 @@ def stats(
 ) -> None:
     """Count requests and print latency percentiles, in groups.
 
-    A percentile is the latency of one request (nearest rank), among all requests with this latency
-    and any outcome. p99_low to p99_high is the 95 % confidence interval of the P99, and null for
-    too few requests. Rates are averages over the whole window. The JSON has one object per line,
-    with null for unknown values.
+    Percentiles are nearest-rank, over all requests with this latency and any outcome. p99_low to
+    p99_high is the 95 % interval of the P99. Rates are averages over the whole window. The JSON has
+    one object per line, with null for unknown values and for too few requests.
 
     If there are many requests, or if they were deleted, the statistics come from rollups, and
     `precision` is `sketch`. Percentiles are then within 1 %, the window is extended to whole
-    minutes or hours, and the time to first content is null. Rollups count requests with rare label
-    values as `_other`. `partial` is true for a group if some of these may belong to it, as with
-    several labels in --by.
+    minutes or hours, and the time to first content is null. Rare label values are counted as
+    `_other`; `partial` marks groups to which some of these may belong.
 
-    With --joined, `phases` has the percentiles of each phase, among the requests that had it.
-    `means` has the mean TTFT and E2E, and the phases that sum to each. A request without a decode
-    row is `incomplete`: it is counted, but its latencies are not known. Only the newest 100,000
-    rows are joined. If there are more, `truncated` is true and the rates are null.
+    With --joined, `phases` has the percentiles of each phase, among the requests that had it, and
+    `means` the mean TTFT and E2E with the phases that sum to each. A request without a decode row
+    is `incomplete`: its latencies are not known. Only the newest 100,000 rows are joined; with
+    more, `truncated` is true and the rates are null.
     """
     dimensions = dimensions_of(
         by,

@@ -77,9 +77,8 @@ def export(
     """Write the requests of a time range as lines of JSON, in Mooncake's format.
 
     Each line has timestamp (milliseconds since the start of the range), input_length and
-    output_length (tokens). hash_ids has one number for each block of the prompt; prompts with the
-    same first blocks have the same first numbers. The trace contains no prompt, answer, tenant,
-    model or request id.
+    output_length (tokens). hash_ids has one number for each block of the prompt. The trace contains
+    no prompt, answer, tenant, model or request id.
 
     Requests without prompt or answer tokens, such as rejected ones, are left out. The file appears
     only when it is complete. Notes go to standard error.

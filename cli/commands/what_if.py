@@ -109,20 +109,19 @@ def what_if(
     """Predict what a change would do to the recorded traffic.
 
     The requests of the range are replayed on a model of each engine, fitted to its own samples,
-    once unchanged and once with the change. The output states how much the unchanged replay differs
-    from the measured latencies. If the difference is too large, there is no prediction. --where
-    selects the requests to report; all are replayed. The cost is that of all requests, and includes
-    idle time.
+    once unchanged and once with the change. If the unchanged replay differs too much from the
+    measured latencies, there is no prediction. --where selects the requests to report; all are
+    replayed. The cost is that of all requests, with idle time.
 
-    Each prediction has a 95 % interval. A warning is printed if the servers cannot keep up with the
-    load: the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. If the servers cannot keep up with the load, the latencies
+    depend on how long it lasts; a warning is printed.
 
-    A prediction of engine arguments or replicas is stored, except with --where. After a deploy with
-    this change, tailspan compare compares it with the measurement. The output states how many
-    earlier intervals contained the measured change.
+    A prediction of engine arguments or replicas is stored, except with --where. After a deploy,
+    tailspan compare compares it with the measurement. The output states how many earlier intervals
+    contained the measured change.
 
-    A --trace has no measured latencies. The output lists its lengths and rates that exceed those of
-    the range.
+    A --trace has no measured latencies. Its lengths and rates that exceed those of the range are
+    listed.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

@@ -42,11 +42,10 @@ _OTHER_VARIABLES: Final = frozenset(
         *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
     }
 )
-"""Variables that are not settings, without the prefix (docs/configuration.md). They cause no
-warning of a mistyped variable."""
+"""Variables that are not settings, without the prefix (docs/configuration.md)."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable and a setting's. One wrong letter of six is
-0.83. Kubernetes' variables for a service with the name tailspan are below 0.7."""
+0.83; Kubernetes' variables for a service with the name tailspan are below 0.7."""
 
 
 class Setting(click.Option):
@@ -56,8 +55,7 @@ class Setting(click.Option):
         group: the heading in `--help`.
         key: by default, the name of the flag.
         variable: by default, TAILSPAN_ and the key.
-        value_variable: contains the content of the file that the option names, such as a token.
-            It overrides the settings file.
+        value_variable: has the content of the file that the option names; overrides the file.
     """
 
     def __init__(
@@ -221,7 +219,7 @@ def read_file(file: Path) -> dict[str, Any]:
     """The values of a settings file. Relative paths in it start at its folder.
 
     Raises:
-        click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
+        click.UsageError: the file cannot be read, or has an unknown key or a wrong type.
     """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -1,7 +1,6 @@
 """Derive the questions of the HTTP API and the MCP server from the options of the commands.
 
-Options with files, and the settings of `tailspan up` (such as the database), are not parameters:
-only the server sets them.
+Options with files, and the settings of `tailspan up`, are not parameters: the server sets them.
 """
 
 import inspect

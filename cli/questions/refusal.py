@@ -15,8 +15,7 @@ _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """The option that an error is about, at its start."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""An option in a list, with its comma. One that still has dashes after `as_parameters` is not a
-parameter, and is removed."""
+"""An option in a list, with its comma, that is not a parameter."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""

@@ -67,9 +67,7 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Add a `limit` to the question `requests`.
-
-    The default, `MAX_LINES` + 1, detects an answer that must be refused.
+    """Add a `limit` to the question `requests`, by default one more than an answer may have.
 
     Raises:
         QuestionRefused: the reader's limit is 0 or too high.
@@ -92,8 +90,7 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
     """Yield the ranges whose requests the command reads one by one.
 
-    Commands that use rollups or have their own limit have none. The command itself reports
-    malformed options.
+    Commands that use rollups or have their own limit have none.
     """
     try:
         if name == "explain" and not (chosen["incident"] or chosen["request_id"]):

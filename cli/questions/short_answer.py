@@ -1,7 +1,6 @@
-"""Shorten an answer for a language model.
+"""Shorten an answer for a language model: round numbers, and halve the longest lists.
 
-Numbers are rounded. The longest lists are shortened until the text fits. Their last element states
-how many elements were omitted.
+The last element of a shortened list states how many elements were omitted.
 """
 
 import json

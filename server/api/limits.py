@@ -13,12 +13,11 @@ class ApiLimits:
     questions: int = 2
     """Questions computed at the same time, each in its own process."""
     waiting: int = 6
-    """Questions that wait for a process. `questions` + `waiting` is half of the connections that
-    one address may open, so a connection stays free for /metrics."""
+    """Questions that wait for a process. `questions` + `waiting` is half of the connections of one
+    address, so a connection stays free for /metrics."""
     seconds: float = 60.0
-    """Time limit of a question in seconds, with the wait for a process. An explanation by replay
-    takes up to 17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests takes
-    two minutes and needs a higher limit."""
+    """Time limit of a question in seconds, with the wait. An explanation by replay takes up to 17 s
+    (docs/benchmarks.md#shares-by-replay), a prediction for 200,000 requests two minutes."""
     query_bytes: int = 4_096
     idle_s: float = 300.0
     """Seconds until an idle process is ended."""

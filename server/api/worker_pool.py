@@ -1,8 +1,7 @@
-"""Processes that compute the answers of the API.
+"""Processes that compute the answers of the API, apart from the process that receives telemetry.
 
-The answers are computed outside the process that receives telemetry, because a question may need
-seconds of CPU time. A worker has low priority and answers one question at a time. It is killed when
-a question exceeds its time limit, when its client disconnects, or after some idle time.
+A worker has low priority and answers one question at a time. It is killed when a question exceeds
+its time limit, when its client disconnects, or after some idle time.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The workers' module, given by name because `server` must not import `cli`."""
+"""`server` must not import `cli`."""
 HEAD_BYTES: Final = 2**20
 """Maximum length of the line that a worker sends before an answer."""
 
@@ -31,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkersBusyError(Exception):
-    """Too many questions wait, or all workers were busy for most of the time limit."""
+    """Too many questions wait, or no worker was free in time."""
 
 
 class TooLongError(Exception):

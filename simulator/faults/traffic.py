@@ -118,10 +118,7 @@ def huge_prompts(
 def long_context_requests(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Add requests with long contexts and outputs, so that the batches grow gradually.
-
-    The context is shared and cached, so they need almost no prefill.
-    """
+    """Add requests with long, cached contexts and long outputs, so that the batches grow."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
@@ -228,8 +225,7 @@ def new_schemas(
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let a third of the requests ask for structured output, each with a new schema.
 
-    vLLM schedules a request only after its grammar is compiled. A schema with many alternatives
-    takes about a second.
+    Compiling a grammar with many alternatives takes about a second.
     """
 
     def rewrite(request: SimulatedRequest) -> SimulatedRequest:
