@@ -30,6 +30,11 @@ CONFIG = FleetConfig(
 START_S = CONFIG.started_unix_ns / 1e9
 
 
+@cache
+def simulated() -> Dataset:
+    return simulate(CONFIG)
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a database with a simulated replica."""
@@ -128,12 +133,6 @@ def test_wrong_usage_prints_the_allowed_values(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
-
-
-@pytest.fixture
-@cache
-def simulated() -> Dataset:
-    return simulate(CONFIG)
 
 
 @pytest.fixture
