@@ -38,7 +38,7 @@ def replay_question(
 
 
 def print_compiling() -> None:
-    """Tell a user at a terminal that the replay is being compiled."""
+    """Print at a terminal that the replay is being compiled."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay (only once after an upgrade): about 15 s …", err=True)
 

@@ -138,10 +138,12 @@ def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
         raise ValueError("a defect")
 
     monkeypatch.setattr(retention_task, "delete_older", fails)
-    for name in ("delete_starts", "delete_older_rollups", "delete_old_notifications"):
+    others = ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    others += ["delete_old_answers", "delete_old_predictions"]
+    for name in others:
         monkeypatch.setattr(retention_task, name, lambda *_, name=name: done.append(name))
     clock = started(engine, Time())
     with pytest.raises(ValueError, match="a defect"):
         asyncio.run(retain(engine, RetentionPeriods(), clock))
-    assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    assert done == others
     assert deleted_until_unix_ns(engine) == clock.deletable_unix_ns
