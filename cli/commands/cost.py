@@ -88,7 +88,7 @@ def cost(
     unbilled    steps of requests that have not ended, or report no step times
 
     Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes idle time;
-    in tailspan what-if, it includes it. The range is widened to whole minutes.
+    tailspan what-if includes it. The range is widened to whole minutes.
 
     --where selects the requests to group and to compare with a managed API. Only --where
     replica=NAME restricts the bill.
