@@ -1,10 +1,10 @@
-"""The error of a command that cannot reach or open a server, file or database."""
+"""The errors of a command."""
 
 import click
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error; for an error about a file, `PATH: REASON`."""
+    """The text of an error; for a file, `PATH: REASON`."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

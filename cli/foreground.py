@@ -1,4 +1,4 @@
-"""Run `tailspan up` in the foreground: start, print addresses and new senders, stop on a signal."""
+"""Run `tailspan up` in the foreground, with messages for the terminal."""
 
 import asyncio
 import gc
@@ -27,8 +27,7 @@ _log = logging.getLogger(__name__)
 async def run(stack: Stack, *, vllm: str | None) -> None:
     """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
 
-    Args:
-        vllm: base URL of the vLLM server to watch, or None.
+    `vllm` is the base URL of the server to watch.
 
     Raises:
         ListenError, ChildError: a component cannot be started.
@@ -57,7 +56,6 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log the error of a task that prints messages, as soon as the task ends."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("a task that prints messages failed; the collector still runs", exc_info=error)
 
@@ -65,9 +63,8 @@ def _log_defect(task: asyncio.Task[None]) -> None:
 def _exclude_imports_from_gc() -> None:
     """Exclude imported objects from garbage collection, and collect less often.
 
-    By default, Python collects after every 700 new objects. These collections took a tenth of the
-    time to process a request. Collections are rarely needed, because requests create no reference
-    cycles.
+    The default threshold, 700 new objects, took a tenth of the time to process a request. Requests
+    create no reference cycles.
     """
     gc.collect()
     gc.freeze()
@@ -75,7 +72,7 @@ def _exclude_imports_from_gc() -> None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line, or discard it if the terminal is closed, so that the collector continues."""
+    """Print a line. If the terminal is closed, discard it, so that the collector continues."""
     try:
         click.echo(text, err=err)
     except OSError:  # the terminal or the pipe is closed; discard the buffer

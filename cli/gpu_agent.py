@@ -1,7 +1,7 @@
 """Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
 
-Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that are too
-old, or do not fit into the queue, are dropped and counted.
+Sampling never waits for the collector. Samples that are too old, or do not fit into the bounded
+queue, are dropped and counted.
 """
 
 import asyncio
@@ -20,26 +20,18 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 SEND_S: Final = 5.0
-"""Interval between two messages, the same as for vLLM's spans and samples. If the samples of 5 s
-are in one message instead of five, a collector needs a quarter less CPU time for them
-(`benchmarks/fleet.py`)."""
+"""Seconds between two messages, as for vLLM's samples. One message for 5 s costs the collector a
+quarter less CPU time than five (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
-"""A message with this many samples is sent at once. Such a message has at most about 10,000 data
-points."""
+"""A message with this many samples is sent at once."""
 LOOK_S: Final = 2 * SEND_S
-"""Interval between two checks for changes to print: the state of the GPUs, and whether the
-collector accepts messages. At least one message is sent in this time."""
+"""Seconds between two checks for changes to print."""
 
 _log = logging.getLogger(__name__)
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
-    """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
-
-    Args:
-        setup: the GPUs to sample, and the replicas that use them.
-        forwarder: sends the samples. This function starts and closes the forwarder.
-    """
+    """Run until SIGINT, SIGTERM or SIGHUP. Starts and closes the forwarder."""
     stop = stop_on_signals(lambda: None)
     batches = Batches(forwarder)
     readers = setup.readers()
@@ -68,10 +60,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
 
 
 class Batches:
-    """Collects samples, and passes them to the forwarder in one message every `SEND_S` seconds.
-
-    The first samples are sent at once, so that a new user sees them without a wait.
-    """
+    """Sends the first samples at once, then one message every `SEND_S` seconds."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
@@ -91,7 +80,7 @@ class Batches:
             await asyncio.sleep(SEND_S)
             try:
                 self.send()
-            except Exception:  # a defect; these samples are lost, but later samples are sent
+            except Exception:  # a defect; later samples are still sent
                 _log.exception("GPU samples could not be sent")
 
     def send(self) -> None:
@@ -122,15 +111,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector rejects messages, and a line to print.
-
-    The line is None if nothing has changed since the last check.
-
-    Args:
-        is_rejecting: whether the collector rejected messages at the last check.
-        sent: number of messages sent since the last check.
-        queued_bytes: size of the queue in bytes.
-    """
+    """Whether the collector rejects messages now, and a line to print if this has changed."""
     if queued_bytes and not sent and not is_rejecting:
         return True, "The collector does not accept messages. Samples are queued."
     if is_rejecting and sent:
@@ -139,11 +120,7 @@ def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """Return a sentence with the numbers of samples, and of messages that were sent or dropped.
-
-    `messages` is the number of created messages. `results` has the number of messages by result,
-    such as `sent` or `expired`.
-    """
+    """A sentence about the samples, and the created messages by result."""
     left = messages - sum(results.values())
     dropped = ", ".join(
         f"{count} {words}"

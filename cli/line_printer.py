@@ -8,16 +8,11 @@ from typing import Final
 import click
 
 MAX_LINES: Final = 20_000
-"""Maximum number of waiting lines, about 20 MB. Lines above this maximum are dropped and
-counted."""
+"""Limit of waiting lines, about 20 MB. Lines above it are dropped and counted."""
 
 
 class LinePrinter:
-    """Prints lines in order.
-
-    Args:
-        closed: called, on the printing thread, if the reader closes the output.
-    """
+    """Prints lines in order. `closed` is called, on its thread, if the reader closes the output."""
 
     def __init__(self, closed: Callable[[], object]) -> None:
         self._closed = closed

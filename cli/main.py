@@ -42,21 +42,17 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. The module of each command has the command's
-name, and is imported only when the command is used: importing all modules takes a second."""
+"""Each command with its line in `tailspan --help`. Importing all their modules takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
-"""The exit status of a command that Ctrl-C ended, as in a shell."""
+"""The exit status after Ctrl-C, as in a shell."""
 
 
 class Commands(click.Group):
-    """A command group that imports a command only when the command is used.
-
-    If the reader of the output closes the pipe, the command ends without an error.
-    """
+    """Imports a command only when it is used."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order of `--help`."""
+        """The names in the order of `--help`."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -70,7 +66,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. The error for an unknown command suggests similar commands."""
+        """Find the command, or suggest similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -93,7 +89,7 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of the pipe, such as `| head`, has ended. Discard the rest of the buffer.
+            # The reader of the pipe, such as `| head`, has ended.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:
@@ -111,7 +107,7 @@ def tailspan() -> None:
 
 
 def main() -> None:
-    """Run the command. This function is the entry point."""
+    """The entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode

@@ -11,7 +11,7 @@ END: Final = "<!-- end of settings -->"
 
 
 def page(text: str) -> str:
-    """Return the page with the current table.
+    """The page with the current table.
 
     Raises:
         ValueError: the page lacks the comments around the table.
@@ -24,7 +24,7 @@ def page(text: str) -> str:
 
 
 def table() -> str:
-    """Return one row per setting, in the order of `tailspan up --help`."""
+    """One row per setting, in the order of `tailspan up --help`."""
     settings = sorted(all_settings(), key=lambda each: GROUPS.index(each.group))
     rows = [
         f"| `{each.flag}` | `{each.variable}` | `{each.key}` | {_default(each)} |"

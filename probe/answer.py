@@ -1,4 +1,4 @@
-"""The content of a streamed answer, and the times at which its parts arrived."""
+"""The content of a streamed answer, and when its parts arrived."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,14 @@ from telemetry.printable import printable
 
 _MAX_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""Maximum of a duration that a response reports: a week. All durations of a probe have this
-maximum."""
+"""A week: the limit of a duration that a response reports."""
 
 
 @dataclass(slots=True)
 class ProbeAnswer:
     """Collects the events of one answer. Instants (`…_at`) are seconds of the loop's clock.
 
-    An event may contain several tokens. `output_tokens` is the number that the server reports, and
-    `chunks` is the number of events with tokens.
+    `output_tokens` is the server's count. `chunks` counts events, which may have several tokens.
     """
 
     max_tokens: int
@@ -36,8 +34,7 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """Duration in the server's queue. The server measures the durations of queue, prefill and
-    decode, and sends them in the response."""
+    """The `server_…` durations are reported in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -64,8 +61,8 @@ class ProbeAnswer:
             self.longest_gap_s = max(gap_s, self.longest_gap_s or 0.0)
         self.last_chunk_at = at
         self.chunks += 1
-        # Each event has at least one token. If there are more events than max_tokens, the server
-        # ignores max_tokens, and could spend more than the budget.
+        # Each event has at least one token. A server that ignores max_tokens could exceed the
+        # budget.
         if self.chunks > self.max_tokens:
             raise ProbeFailure(
                 "max_tokens", f"the server sent more tokens than max_tokens {self.max_tokens}"
@@ -73,12 +70,12 @@ class ProbeAnswer:
 
 
 def text_of(value: object) -> str | None:
-    """Return a text that is not empty, or None."""
+    """A non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def count_of(value: object) -> int | None:
-    """Return a number of tokens, or None if it is unknown or invalid."""
+    """A number of tokens, or None if it is unknown or invalid."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
 
@@ -90,17 +87,17 @@ def seconds_of_ms(value: object) -> float | None:
 
 
 def mapping_of(value: object) -> dict[str, object]:
-    """Return the value if it is a JSON object, or else an empty object."""
+    """A JSON object; empty if the value is none."""
     return value if isinstance(value, dict) else {}
 
 
 def first_of(value: object) -> dict[str, object]:
-    """Return the first object of a JSON array, or an empty object."""
+    """The first object of a JSON array; empty if there is none."""
     return mapping_of(value[0]) if isinstance(value, list) and value else {}
 
 
 def stream_error(error: object) -> ProbeFailure:
-    """Return the failure for an error object in a stream."""
+    """The failure for an error object in a stream."""
     about = mapping_of(error)
     kind = text_of(about.get("type")) or text_of(about.get("status")) or text_of(about.get("code"))
     message = text_of(about.get("message")) or text_of(error) or "without a message"

@@ -1,15 +1,9 @@
-"""The daily budget for probes, in tokens and US dollars.
+"""The daily budget for probes (UTC), in tokens and US dollars. It is never exceeded.
 
-The budget is never exceeded, even after a restart of the prober. Before a probe is sent, its
-maximum cost is reserved in a file. Each byte of the request counts as a token, because a token has
-at least one byte. The answer counts as `max_tokens` tokens. If the maximum cost exceeds the rest of
-today's budget, the probe is not sent.
-
-After the probe, the usage that the server reported replaces the reserved amount. If the server
-reports no usage, or if the prober is killed, the reserved amount counts as spent.
-
-Days are in UTC. The file is locked, because two probers that use the same file would each spend the
-whole budget.
+Before a probe, its maximum cost is reserved in a file: one token per byte of the request, and
+`max_tokens`. A probe that does not fit is not sent. Afterwards, the usage that the server reported
+replaces the reservation; without it, or if the prober is killed, the reservation counts as spent.
+The file is locked, because two probers would each spend the whole budget.
 """
 
 import fcntl
@@ -26,16 +20,12 @@ from probe.plan import DailyLimits, Endpoint
 from probe.prices import PriceOf, ProbeTokens
 
 _RECORD_BYTES: Final = 256
-"""Size of the file's content. The size is fixed, so that a single write replaces the old
-content."""
+"""Fixed, so that a single write replaces the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetReservation:
-    """The maximum cost of a probe, in tokens and US dollars.
-
-    `usd` is None if the price is unknown.
-    """
+    """The maximum cost of a probe. `usd` is None if the price is unknown."""
 
     day: date
     tokens: int
@@ -43,12 +33,9 @@ class BudgetReservation:
 
 
 class ProbeBudget:
-    """Reserves the maximum cost of a probe, and replaces it by the real cost after the probe.
+    """Reserves the maximum cost of a probe, then records the real cost.
 
-    Args:
-        price_of: returns the price of a probe in US dollars.
-        path: stores today's spending; None without a limit.
-        today: returns the date in UTC.
+    `path` stores today's spending; None without a limit.
 
     Raises:
         PlanError: the file cannot be used.
@@ -69,7 +56,7 @@ class ProbeBudget:
             self._open(path)
 
     def reserve(self, endpoint: Endpoint, request_bytes: int) -> BudgetReservation | None:
-        """Reserve the maximum cost of a probe, or return None if the budget is too small."""
+        """Reserve the maximum cost, or return None if the budget is too small."""
         self._turn_the_day()
         most = ProbeTokens(request_bytes, endpoint.max_tokens)
         tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)
@@ -87,7 +74,7 @@ class ProbeBudget:
     def settle(
         self, reserved: BudgetReservation, endpoint: Endpoint, used: ProbeTokens | None
     ) -> None:
-        """Replace the reserved amount by the reported usage, unless `used` is None."""
+        """Replace the reservation by the reported usage, unless `used` is None."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
             return
@@ -98,14 +85,14 @@ class ProbeBudget:
         )
 
     def cancel(self, reserved: BudgetReservation) -> None:
-        """Cancel a reservation, because the request was not sent."""
+        """Cancel the reservation of a request that was not sent."""
         self._turn_the_day()
         if reserved.day == self._day:
             self._add(-reserved.tokens, -(reserved.usd or 0.0))
 
     @property
     def spent(self) -> tuple[int, float]:
-        """Return today's tokens and US dollars, including reserved amounts."""
+        """Today's tokens and US dollars, with reservations."""
         self._turn_the_day()
         return self._tokens, self._usd
 
@@ -155,8 +142,7 @@ class ProbeBudget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        # Ignore the record of an earlier day. A record of a later day means that the clock was set
-        # back. Keep this record, so that the budget is not spent again.
+        # A record of a later day means that the clock was set back. The budget is still spent.
         if day >= self._day:
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 
@@ -179,8 +165,7 @@ class ProbeBudget:
 
 
 def unpriced(endpoint: Endpoint, limits: DailyLimits, price_of: PriceOf) -> bool:
-    """Return whether the budget has a limit in dollars but none in tokens, and the endpoint's price
-    is unknown. Such a budget cannot limit the endpoint."""
+    """Whether the budget is in dollars only and the price of the endpoint is unknown."""
     if limits.usd_per_day is None or limits.tokens_per_day is not None:
         return False
     return price_of(endpoint, ProbeTokens(1, 1)) is None

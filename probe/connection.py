@@ -1,4 +1,4 @@
-"""Resolves a host name, connects, and measures how long each step takes."""
+"""Resolves a host name and connects, with the duration of each step."""
 
 import asyncio
 import os
@@ -15,26 +15,24 @@ from telemetry.printable import printable
 
 @dataclass(slots=True)
 class Timings:
-    """The durations and instants of an HTTP exchange, in seconds; None if unknown.
+    """Durations and instants of an HTTP exchange in seconds; None if unknown.
 
-    `written_s` and `first_byte_s` begin when the connection is ready. `written_s` ends when the
-    request is written, and `first_byte_s` ends when the first byte of the response arrives.
+    Instants (`…_at`) are on the event loop's clock. `written_s` and `first_byte_s` begin at
+    `ready_at`.
     """
 
     dns_s: float | None = None
     connect_s: float | None = None
     tls_s: float | None = None
     ready_at: float | None = None
-    """When the connection was ready, on the event loop's clock."""
     written_s: float | None = None
     first_byte_s: float | None = None
     ended_at: float | None = None
-    """When the response ended or failed, on the event loop's clock."""
     certificate_ends_unix_s: float | None = None
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:
-    """Return a connected socket. The host's addresses are tried until one of them answers.
+    """A socket that is connected to the first address that answers.
 
     Raises:
         ProbeFailure: the name was not found, or no address answers.
@@ -61,7 +59,7 @@ async def connect(host: str, port: int, timings: Timings) -> socket.socket:
 
 
 async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
-    """Return a host's addresses. A numeric address needs no DNS, so `dns_s` stays unknown."""
+    """A numeric address needs no DNS, so `dns_s` stays unknown."""
     try:
         ip_address(host)
     except ValueError:
@@ -83,10 +81,9 @@ async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
 def _in_a_thread(
     call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Future[list[Any]]":
-    """Run a DNS lookup in a new thread.
+    """Run a DNS lookup in its own thread.
 
-    asyncio's thread pool is not used: other lookups would wait for a slow lookup, and the program
-    could not end before the timeout of the slow lookup.
+    In asyncio's pool, lookups would wait for slow ones, and so would the end of the program.
     """
     found: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -114,11 +111,7 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a short reason for an error.
-
-    If the error has an error number (errno), the reason is the operating system's text for this
-    number. asyncio's own message is not used, because it also contains the address.
-    """
+    """A short reason. asyncio's own message would also contain the address."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The prober's errors. The messages of these errors contain no API key."""
+"""The prober's errors. Their messages contain no API key."""
 
 
 class PlanError(Exception):
@@ -6,10 +6,7 @@ class PlanError(Exception):
 
 
 class ProbeFailure(Exception):  # noqa: N818 -- the result of a probe, not a defect of the prober
-    """A probe failed.
-
-    `error_type` is a short word for the kind of failure, such as `dns` or `truncated`.
-    """
+    """A probe failed. `error_type` is one word, such as `dns` or `truncated`."""
 
     def __init__(self, error_type: str, sentence: str) -> None:
         super().__init__(sentence)

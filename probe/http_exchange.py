@@ -1,9 +1,7 @@
 """Sends one HTTP request over a new connection, and measures each step at the socket.
 
-The steps are DNS, connect, TLS, request written, first byte and response body. An HTTP client
-library measures DNS and connect as one step, and reports the first byte only after it has parsed
-the headers (docs/decisions/084). This module opens the connection itself, and uses h11 only as a
-parser. Instants are times of the event loop's monotonic clock.
+An HTTP client library does not report the steps exactly (docs/decisions/084), so h11 serves only as
+a parser. Instants are on the event loop's clock.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ from telemetry.printable import printable
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 MAX_REFUSAL_BYTES: Final = 16_384
-"""At most this many bytes of an error response's body are kept."""
+"""Limit of the body of an error response that is kept."""
 USER_AGENT: Final = "tailspan-probe"
 
 
@@ -46,10 +44,7 @@ class Response:
 
     @property
     def retry_after_s(self) -> float | None:
-        """Return the seconds that the server asks the client to wait, if any.
-
-        Source: RFC 9110, "Retry-After".
-        """
+        """The seconds that the server asks the client to wait. Source: RFC 9110, "Retry-After"."""
         written = self.headers.get("retry-after", "")
         if written.isdecimal() and len(written) < 10:
             return float(written)
@@ -60,8 +55,6 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Receives a part of a successful response's body, and the time at which it arrived, on the event
-loop's clock."""
 
 
 async def exchange(
@@ -74,14 +67,12 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        timings: receives the measurements. After a failure, `timings` has the measurements of the
-            completed steps.
+        timings: receives the measurements, also those before a failure.
         response: receives the status and the headers.
-        context: has the trusted certificates.
-        on_body: called with each part of the body, if the status is below 300.
+        on_body: called with each part of the body and its arrival, if the status is below 300.
 
     Raises:
-        ProbeFailure: the exchange failed, or `on_body` raised ProbeFailure.
+        ProbeFailure: the exchange failed, or `on_body` raised it.
     """
     parts = urlsplit(request.url)
     host, secure = parts.hostname or "", parts.scheme == "https"
@@ -138,11 +129,10 @@ class _Exchange(asyncio.Protocol):
         self.made = True
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # With a limit of 0, asyncio calls `resume_writing` when the kernel has taken the last byte.
+        # With 0, asyncio calls `resume_writing` when the kernel has taken the last byte.
         transport.set_write_buffer_limits(high=0)
 
     def send(self) -> None:
-        """Write the request."""
         assert self._transport is not None
         parts = urlsplit(self._request.url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -165,7 +155,7 @@ class _Exchange(asyncio.Protocol):
             body = self._http.send(h11.Data(data=self._request.body))
             self._http.send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:
-            # Do not repeat h11's message, which could contain a header with the API key.
+            # h11's message could contain a header with the API key.
             raise ProbeFailure("request", "the request has a malformed header") from error
         self._transport.write((head or b"") + (body or b""))
         if not self._paused:
@@ -248,8 +238,7 @@ class _Exchange(asyncio.Protocol):
         if not self.done.done():
             self._timings.ended_at = self._loop.time()
             self.done.set_exception(failure)
-            # Mark the exception as read. Otherwise asyncio logs an error if no task awaits the
-            # future.
+            # Without this, asyncio logs an error if no task awaits the future.
             self.done.exception()
 
 

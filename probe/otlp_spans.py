@@ -1,4 +1,4 @@
-"""Encodes results as an OTLP trace message: a span per probe, and a resource per prober."""
+"""Encodes results as an OTLP trace message: a span per probe."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,7 +17,7 @@ _WIRE: Final = {wire: each.name for wire, each in on_the_wire(Probe).items()}
 
 
 def message(region: str, results: Iterable[Probe]) -> bytes:
-    """Return an OTLP trace message."""
+    """An OTLP trace message."""
     resource = Resource(
         attributes=[_pair(names.SERVICE_NAME, SERVICE), _pair(names.CLOUD_REGION, region)]
     )

@@ -1,4 +1,4 @@
-"""The prober's plan: what to probe, how often, with which budget, and where to send results."""
+"""The prober's plan: what to probe, how often, and with which budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,25 +8,21 @@ from typing import Final
 from probe.errors import ProbeFailure
 
 MAX_KEY_BYTES: Final = 16_384
-"""Maximum size of a key file. An OAuth token has up to a few kilobytes."""
+"""Limit of a key file. An OAuth token has up to a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
     """Where an endpoint's key is read from.
 
-    A file is read again for each probe, so that a key can be replaced while the prober runs.
+    A file is read for each probe, so that the key can be replaced while the prober runs.
     """
 
     variable: str | None = None
     file: Path | None = None
 
     def read(self, environment: Mapping[str, str]) -> str:
-        """Return the key.
-
-        Raises:
-            ProbeFailure: there is no usable key. The message contains no key.
-        """
+        """Return the key. Raise ProbeFailure, without the key in it, if there is none."""
         if self.variable is not None:
             where, written = f"key_env {self.variable}", environment.get(self.variable, "")
         else:
@@ -55,16 +51,10 @@ class KeySource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One endpoint to probe.
+    """One endpoint, with a unique name.
 
-    Attributes:
-        name: unique, for results and metrics.
-        kind: a key of `probe.protocols.PROTOCOLS`.
-        url: the base address.
-        max_tokens: maximum number of output tokens.
-        prompt_tokens: approximate length of the prompt; None if there is a `prompt_text`.
-        prompt_text: the text of the prompt file; None if there is a `prompt_tokens`.
-        key: None for an endpoint without a key.
+    `kind` is a key of `probe.protocols.PROTOCOLS`. `url` is the base address. It has either
+    `prompt_tokens` (an approximate length) or `prompt_text`.
     """
 
     name: str
@@ -79,14 +69,14 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class DailyLimits:
-    """The daily budget. None means no limit."""
+    """The daily budget. None: no limit."""
 
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
 
     @property
     def any(self) -> bool:
-        """Return whether there is a limit."""
+        """Whether there is a limit."""
         return self.usd_per_day is not None or self.tokens_per_day is not None
 
 
@@ -95,10 +85,9 @@ class ProbePlan:
     """The content of a file of probes.
 
     Attributes:
-        every_s: seconds between the probes of an endpoint, and the maximum duration of a probe.
+        every_s: seconds between the probes of an endpoint, and the time limit of a probe.
         limits: the daily budget of all endpoints together.
-        results_url: the OTLP/HTTP address for results. If the address is None, the results are
-            printed but not sent.
+        results_url: the OTLP/HTTP address for results; None: they are only printed.
     """
 
     region: str

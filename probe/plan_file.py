@@ -1,4 +1,4 @@
-"""Reads the file of probes. An error names the key, the value and what is allowed."""
+"""Reads the file of probes. Errors name the key, the value and what is allowed."""
 
 import math
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ from telemetry.printable import printable
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_PROMPT_BYTES: Final = 4 * 2**20
-"""Maximum size of a prompt file: about a million tokens."""
+"""Limit of a prompt file: about a million tokens."""
 MAX_ENDPOINTS: Final = 1_000
 MIN_EVERY_S: Final = 1.0
 MAX_EVERY_S: Final = 86_400.0
@@ -33,10 +33,10 @@ _ENDPOINT_KEYS: Final = (
 
 
 def read_plan(path: Path, *, insecure_credentials: bool = False) -> ProbePlan:
-    """Read a file of probes. Relative paths in the file start at the folder of the file.
+    """Read a file of probes. Paths in it are relative to its folder.
 
     Args:
-        insecure_credentials: allow sending keys without encryption.
+        insecure_credentials: allow keys without encryption.
 
     Raises:
         PlanError: the file cannot be used.
@@ -82,10 +82,8 @@ def _document(path: Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that rejects repeated keys, and aliases.
-
-    With aliases, a small file could expand to a huge document.
-    """
+    """A safe loader that rejects repeated keys, and aliases, which could expand a small file to a
+    huge document."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

@@ -1,8 +1,6 @@
-"""Prices of managed endpoints, from the package genai-prices.
+"""List prices of managed endpoints, from the package genai-prices.
 
-The price is known if genai-prices has a provider for the endpoint's address, and this provider or
-one of its fallback providers has the model. The price of a self-hosted endpoint is unknown, not
-zero.
+A price needs a provider with the endpoint's address. For a self-hosted endpoint it is unknown.
 """
 
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from probe.plan import Endpoint
 
 
 class ProbeTokens(NamedTuple):
-    """Numbers of tokens. Cached tokens are part of the prompt."""
+    """Cached tokens are part of the prompt."""
 
     prompt: int
     output: int
@@ -20,12 +18,11 @@ class ProbeTokens(NamedTuple):
 
 
 PriceOf = Callable[[Endpoint, ProbeTokens], float | None]
-"""Returns a call's price in US dollars, or None if it is unknown."""
 
 
 def list_price(endpoint: Endpoint, tokens: ProbeTokens) -> float | None:
-    """Return a call's price in US dollars, or None if it is unknown."""
-    # Import only when it is needed: the import takes half a second.
+    """The price of a call in US dollars, or None if it is unknown."""
+    # The import takes half a second.
     from genai_prices import Usage, calc_price
 
     usage = Usage(

@@ -1,4 +1,4 @@
-"""Describes an HTTP status that is not a success, in one sentence."""
+"""Describes an HTTP error status in one sentence."""
 
 import json
 from typing import Final
@@ -23,7 +23,7 @@ _MAX_MESSAGE_CHARS: Final = 120
 
 
 def refused(response: Response) -> ProbeFailure:
-    """Return the failure of a response whose status is not a success."""
+    """The failure of a response whose status is not a success."""
     status = response.status
     if status < 400:
         meaning = "redirects elsewhere, which a probe does not follow"

@@ -1,5 +1,4 @@
-"""The result of a probe as a JSON object. Other programs read this object, so never remove a
-key."""
+"""The result of a probe as a JSON object. Other programs read it: never remove a key."""
 
 import json
 from typing import Any
@@ -19,11 +18,11 @@ _FURTHER = (
 
 
 def as_object(result: Probe) -> dict[str, Any]:
-    """Return a result as a JSON object. Unknown values are None."""
+    """A result as a JSON object. Unknown values are None."""
     values = {name: getattr(result, name) for name in (*_FIRST, *_FURTHER)}
     return {"at": result.at_unix_ns / 1e9, **values}
 
 
 def json_line(result: Probe) -> str:
-    """Return a result as one line of JSON."""
+    """A result as one line of JSON."""
     return json.dumps(as_object(result), allow_nan=False)

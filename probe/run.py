@@ -18,16 +18,12 @@ from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same default
-limit for one message (OTEL_EXPORTER_OTLP_TIMEOUT)."""
+"""Time limit for the last results: OpenTelemetry's default for one message
+(OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
 def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
-    """Check that the key of each endpoint can be read. The keys are checked before the first probe.
-
-    Raises:
-        PlanError: a key cannot be read.
-    """
+    """Raise PlanError if the key of an endpoint cannot be read."""
     for each in plan.endpoints:
         if each.key is not None:
             try:
@@ -37,12 +33,8 @@ def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
 
 
 def check_prices(plan: ProbePlan, price_of: PriceOf = list_price) -> None:
-    """Check that the budget can limit the spending for each endpoint.
-
-    Raises:
-        PlanError: the budget has a limit in dollars but none in tokens, and the price of an
-            endpoint is unknown.
-    """
+    """Raise PlanError if the budget, in dollars only, cannot limit an endpoint: its price is
+    unknown."""
     for each in plan.endpoints:
         if unpriced(each, plan.limits, price_of):
             raise PlanError(
@@ -63,17 +55,16 @@ async def run(
     environment: Mapping[str, str] = os.environ,
     report: Callable[[str], None] = lambda _: None,
 ) -> ResultSender | None:
-    """Probe the endpoints on schedule until `stop` is set, and send the results.
+    """Probe the endpoints on schedule, and send the results.
 
     Args:
         stop: ends the probing. Running probes get the outcome `abort`.
-        once: probe each endpoint once and return, without a schedule.
+        once: probe each endpoint once, without a schedule.
         state: the file with today's spending.
         environment: has the keys, and OpenTelemetry's settings.
-        report: called with sentences about the collector.
 
     Returns:
-        The sender, with its numbers of sent and dropped results, or None without a `results_url`.
+        The sender, or None without a `results_url`.
 
     Raises:
         PlanError: a key, a price, a certificate or the state file cannot be used.
@@ -81,7 +72,7 @@ async def run(
     check_keys(plan, environment)
     check_prices(plan, price_of)
     for each in plan.endpoints:
-        # Import the libraries now. Otherwise the import would delay the endpoint's first probe.
+        # Import the libraries now, so that this does not delay the first probe.
         price_of(each, ProbeTokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None

@@ -1,4 +1,4 @@
-"""Runs one probe: reserves its cost, sends it, and returns what was measured. Never retries."""
+"""Runs one probe: reserves its cost, sends it, and measures it. Never retries."""
 
 import asyncio
 import os
@@ -29,13 +29,7 @@ DEFAULT_TENANT_HEADER: Final = "x-tenant-id"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A probe that is due.
-
-    Attributes:
-        at: the intended start, in seconds of the event loop's clock.
-        at_unix_ns: the same instant, in unix nanoseconds.
-        deadline: the time by which the probe must end, in seconds of the event loop's clock.
-    """
+    """A probe that is due. `at` and `deadline` are seconds of the event loop's clock."""
 
     at: float
     at_unix_ns: int
@@ -53,7 +47,7 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def send(self, endpoint: Endpoint, prompt: str, twin: bool, due: Due) -> Probe:
-        """Send a probe, and return its result, even if the probe fails.
+        """Send a probe, and return its result, also after a failure.
 
         If the current task is cancelled, the outcome is `abort`.
         """
@@ -61,7 +55,7 @@ class Prober:
         return await sending.run()
 
     def unsent(self, endpoint: Endpoint, due: Due, outcome: ProbeOutcome, late_s: float) -> Probe:
-        """Return the result of a probe that was not sent."""
+        """The result of a probe that was not sent."""
         return Probe(
             trace_id=secrets.token_hex(16),
             span_id=secrets.token_hex(8),
@@ -89,7 +83,6 @@ class _Sending:
         self._secrets: list[str] = []
 
     async def run(self) -> Probe:
-        """Send the probe, and return its result."""
         try:
             request = await self._request()
         except ProbeFailure as failure:
@@ -240,8 +233,7 @@ class _Sending:
         return None if at is None or ready_at is None else at - ready_at
 
     def _sentence(self, failure: ProbeFailure) -> str:
-        """Return the failure's sentence on one line. The endpoint's key is removed, because a
-        server may repeat it in an error message."""
+        """Remove the endpoint's key, which a server may repeat in an error message."""
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)

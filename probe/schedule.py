@@ -1,13 +1,8 @@
 """The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
-A prober that waits for slow answers sends fewer probes while an endpoint is slow. The results then
-hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
-instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
-without an answer also has a result. An instant at which no probe was sent, because the prober was
-late or the budget was spent, also has a result.
-
-The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
-other.
+A prober that waits for slow answers sends fewer probes while an endpoint is slow, which hides the
+slow time (coordinated omission). Each planned instant has exactly one result: an answer, a failure,
+or that no probe was sent. The instants of the endpoints are spread over the interval.
 """
 
 import asyncio
@@ -22,8 +17,7 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MAX_MISSED: Final = 1_000
-"""Maximum number of results for missed instants. Instants are missed if the process is paused, for
-example while a laptop sleeps."""
+"""Limit of results for missed instants, for example while a laptop sleeps."""
 
 
 async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
@@ -38,10 +32,8 @@ async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None
 
 
 async def run_forever(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
-    """Probe each endpoint at its instants, until this task is cancelled.
-
-    On cancellation, `on_result` still gets the results of the running probes.
-    """
+    """Probe each endpoint at its instants until cancelled. `on_result` still gets the results of
+    running probes."""
     origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
     await _all(
         [
@@ -76,28 +68,20 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """Return the probe that was due at an instant. The instant is now or in the past.
+    """The probe that was due at `at`, on the event loop's clock.
 
-    The wall clock may have been corrected since the start, so the wall-clock time of the instant is
-    computed from the current wall clock.
-
-    Args:
-        at: seconds of the event loop's clock.
-        every_s: seconds between the probes of an endpoint.
+    The wall clock may have been corrected, so the instant is computed from the current one.
     """
     ago_s = asyncio.get_running_loop().time() - at
     return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If this task is cancelled, wait until each probe has passed its result to
-    `on_result`."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait for tasks as `asyncio.wait` does. Then cancel all tasks that still run, and raise the
-    first exception of a task."""
+    """Wait as `asyncio.wait` does, cancel all other tasks, and raise a task's first exception."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

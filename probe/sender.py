@@ -1,6 +1,6 @@
 """Sends results to a collector by OTLP over HTTP. Probing never waits for the collector.
 
-Results wait in a bounded queue. Retries follow `tailspan_vllm.export.retry`.
+Retries follow `tailspan_vllm.export.retry`.
 """
 
 import asyncio
@@ -21,23 +21,20 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
-"""Maximum number of waiting results, about 20 MB: 100 endpoints, each probed every 30 s, for 100
-minutes."""
+"""Limit of waiting results, about 20 MB: 100 endpoints, every 30 s, for 100 minutes."""
 MAX_IN_A_MESSAGE: Final = 512
-"""Maximum number of results in a message: the default of OpenTelemetry's batch processor
-(OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
+"""Results in a message: the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
 GATHER_S: Final = 1.0
-"""Seconds to wait for more results before a message is sent."""
+"""Seconds to wait for more results before a message."""
 
 
 class ResultSender:
-    """A queue of results, and the task that sends them.
+    """A bounded queue of results, and the task that sends them.
 
     Args:
         url: the collector's OTLP/HTTP address, without /v1/….
-        environment: may have OpenTelemetry's variables for headers, timeout and certificates.
-        report: called with a sentence when the collector stops accepting results, and when it
-            accepts them again.
+        environment: may have OpenTelemetry's variables.
+        report: called when the collector stops accepting results, and when it accepts them again.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.
@@ -70,22 +67,21 @@ class ResultSender:
         self._backoff = Backoff()
         self.sent = 0
         self.dropped = 0
-        """Number of results that were not stored: the collector refused them, or the queue was
-        full."""
+        """Results that the collector refused or the full queue dropped."""
         self.trouble: str | None = None
 
     @property
     def waiting(self) -> int:
-        """Return the number of unsent results."""
+        """The number of unsent results."""
         return len(self._queue)
 
     @property
     def url(self) -> str:
-        """Return the address for messages, without a password."""
+        """The address for messages, without a password."""
         return self._to.shown
 
     def offer(self, result: Probe) -> None:
-        """Queue a result. A full queue drops its oldest result."""
+        """Queue a result. A full queue drops its oldest."""
         if len(self._queue) >= QUEUED:
             self._queue.popleft()
             self.dropped += 1
@@ -109,8 +105,7 @@ class ResultSender:
             self.trouble = f"no answer within {within_s:g} s"
 
     async def send_some(self) -> bool:
-        """Send the oldest results in one message. Return False if the results must be sent again,
-        because the collector did not accept them now."""
+        """Send the oldest results in one message. Return False if they must be sent again."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MAX_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is ExportVerdict.ACCEPTED else outcome.reason)
@@ -119,7 +114,7 @@ class ResultSender:
             return False
         self._backoff.reset()
         for each in batch:
-            if self._queue and self._queue[0] is each:  # offer() may have dropped the result
+            if self._queue and self._queue[0] is each:  # offer() may have dropped it
                 self._queue.popleft()
         refused = outcome.rejected if outcome.verdict is ExportVerdict.ACCEPTED else len(batch)
         self.sent += len(batch) - refused

@@ -1,7 +1,4 @@
-"""Decodes a stream of server-sent events from bytes.
-
-Pure. Source: WHATWG HTML, "Server-sent events", "Interpreting an event stream".
-"""
+"""Decodes server-sent events. Source: WHATWG HTML, "Interpreting an event stream"."""
 
 import json
 import re
@@ -10,20 +7,13 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MAX_EVENT_BYTES: Final = 2**20
-"""Maximum size of one event. An event with a token has a few hundred bytes. An event that
-summarises the answer has a few kilobytes."""
+"""An event with a token has hundreds of bytes; one that summarises the answer, kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 
 
 class Event(NamedTuple):
-    """One event of a stream.
-
-    Attributes:
-        name: the event's type, or an empty text.
-        data: None if it is not a JSON object.
-        text: the first 200 characters of the data.
-    """
+    """One event. `data` is None if it is not a JSON object; `text` is the start of the data."""
 
     name: str
     data: dict[str, Any] | None
@@ -50,7 +40,7 @@ class ServerSentEvents:
         self._size = 0
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete.
+        """The events that these bytes complete.
 
         Raises:
             ProbeFailure: an event is too large.
@@ -65,10 +55,9 @@ class ServerSentEvents:
         return events
 
     def _lines(self, received: bytes) -> list[bytes]:
-        """Return the lines that these bytes complete.
+        """The lines that these bytes complete.
 
-        The parts of a line are joined only when the line ends, because joining at each call is slow
-        for a long line.
+        Their parts are joined only at the end of a line: joining at each call would be slow.
         """
         after_cr = bool(self._rest) and self._rest[-1].endswith(b"\r")
         self._rest.append(received)

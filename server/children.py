@@ -1,7 +1,6 @@
 """Start and stop the child processes of `tailspan up`: the explorer and the simulator.
 
-A child does not run longer than its parent. The parent ends its children before it exits. If the
-parent is killed, server/end_with_parent.py ends the children.
+If the parent is killed, server/end_with_parent.py ends the children.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _WIDEST = 200
 
 
 class ChildError(Exception):
-    """A child process cannot be started. The message contains the reason."""
+    """A child process cannot be started."""
 
 
 class Child:
@@ -41,8 +40,7 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait for the end of the process. Return its exit status, or, if a signal ended it, the
-        negative number of the signal."""
+        """The exit status; if a signal ended the process, its negative number."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
@@ -62,7 +60,7 @@ class Child:
             self._process.kill()
 
     def last_words(self, lines: int = 8) -> str:
-        """Return the last part of the process's log, without characters that control a terminal."""
+        """The end of the log, without characters that control a terminal."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(log.seek(0, os.SEEK_END) - _LOG_END_BYTES, 0))
@@ -75,12 +73,12 @@ class Child:
 async def start(
     name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
 ) -> Child:
-    """Start a child process in its own session, so that Ctrl-C does not reach it directly.
+    """Start a child in its own session, so that Ctrl-C does not reach it.
 
     Args:
         command: the command line, with the full path of the program.
         environment: variables to add to the parent's environment.
-        log: the file for the child's output, which is overwritten.
+        log: the file for the output; overwritten.
 
     Raises:
         ChildError: the log cannot be written, or the program cannot be run.
@@ -103,14 +101,14 @@ async def start(
 def _open_log(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
-    # The log may be from an earlier version of Tailspan, which let other users read it.
+    # Earlier versions let other users read the log.
     log.chmod(FILE_MODE)
-    # Append, so that two processes that write the same log do not overwrite each other's lines.
+    # Append: two processes that write the same log must not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)
     return output
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:
-    """Return the command line of another `tailspan` command in the same environment."""
+    """The command line of another `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

@@ -1,4 +1,4 @@
-"""The credentials that a client of `tailspan up` sends: a token and a certificate."""
+"""The credentials that a client of `tailspan up` sends."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """The token, TLS settings and certificate that each request uses."""
+    """The token, TLS settings and certificate for each request."""
 
     token: str | None = field(default=None, repr=False)
     tls: bool = False
     ca: Path | None = None
     client: tuple[Path, Path] | None = None
-    """Paths of the certificate and its key."""
+    """Certificate and key."""
 
     @property
     def scheme(self) -> str:
-        """The scheme of URLs: http or https."""
+        """http or https."""
         return "https" if self.tls else "http"
 
     def headers(self) -> dict[str, str]:
-        """The headers of every request. The names are in lower case, because gRPC requires it."""
+        """The headers of each request, in lower case as gRPC requires."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings for HTTP requests, or None without TLS."""
+        """The TLS settings for HTTP, or None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca)
@@ -35,7 +35,7 @@ class ClientAccess:
         return context
 
     def channel(self, where: str) -> Any:
-        """Return a gRPC channel."""
+        """A gRPC channel."""
         import grpc
 
         options = [("grpc.enable_http_proxy", 0)]

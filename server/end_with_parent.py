@@ -1,12 +1,8 @@
 """Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
-The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
-script sets the kernel option, and then executes the command. The option is not set in `preexec_fn`
-of `subprocess`: this function runs Python code after the fork, which can deadlock if the parent has
-threads.
-
-Only Linux has this option. On other systems the command may outlive its parent. Source: prctl(2),
-PR_SET_PDEATHSIG, which remains set after an exec.
+On Linux, the kernel then kills the command, even if the parent was killed. This is not done in
+`preexec_fn` of `subprocess`: Python code after a fork can deadlock if the parent has threads. On
+other systems the command may outlive its parent. Source: prctl(2), PR_SET_PDEATHSIG.
 """
 
 import os
@@ -17,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Set the kernel option for this process, and execute the command."""
+    """Set the kernel option, which survives the exec, and execute the command."""
     if sys.platform == "linux":
         import ctypes
 

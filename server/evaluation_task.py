@@ -1,4 +1,4 @@
-"""Evaluate objectives while Tailspan runs, and print the start and the end of each incident."""
+"""Evaluate objectives, and print the start and the end of each incident."""
 
 import asyncio
 import logging
@@ -23,18 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class EvaluationTask:
-    """Evaluates the objectives every 15 s, and prints new incidents.
+    """Evaluates the objectives every `EVALUATION_S` seconds.
 
-    When a sender starts, it may first send old requests. A request that ended only seconds before
-    it arrived shows that all old requests have arrived. When the first such request arrives, an
-    evaluation runs immediately, so that incidents among the old requests are found without delay.
-
-    If several collectors use one database, only the collector that holds the lease on evaluation
-    evaluates. The other collectors read its results from the database.
+    A starting sender may first send old requests. The first request that ended only seconds before
+    its arrival triggers an evaluation at once. If several collectors share a database, the holder
+    of the lease evaluates, and the others read its results.
 
     Args:
-        evaluated: called after each evaluation. If another collector evaluates, called each time
-            after this collector has read the results.
+        evaluated: called after each evaluation, or after the results were read.
     """
 
     def __init__(
@@ -53,13 +49,14 @@ class EvaluationTask:
         self._present_seen = False
         self._due = asyncio.Event()
         self.evaluated_unix_s: float | None = None
-        """The time of the last complete evaluation by this process."""
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Trigger an evaluation when the first request arrives that ended less than `ARRIVAL_S`
-        ago. Called on the event loop."""
+        """Trigger an evaluation at the first request that ended less than `ARRIVAL_S` ago.
+
+        Called on the event loop.
+        """
         if self._present_seen or not requests:
             return
         rows = RequestRows.of(requests)
@@ -70,19 +67,14 @@ class EvaluationTask:
             self._due.set()
 
     def evaluate_soon(self) -> None:
-        """Trigger an evaluation. Called on the event loop when this process has taken a lease, such
-        as the lease on evaluation."""
+        """Trigger an evaluation. Called on the event loop."""
         self._due.set()
 
     async def run(self, task: Task) -> None:
-        """Evaluate repeatedly until cancelled.
-
-        Args:
-            task: records each successful evaluation.
+        """Evaluate until cancelled, and record each success in `task`.
 
         Raises:
-            StoreError: the database does not respond. The next call continues where this call
-                stopped.
+            StoreError: the database does not respond. The next call continues.
         """
         while True:
             self._due.clear()
@@ -93,11 +85,7 @@ class EvaluationTask:
                     await self._due.wait()
 
     async def step(self) -> None:
-        """Evaluate once, or read the results if another collector evaluates.
-
-        Raises:
-            StoreError: the database does not respond.
-        """
+        """Evaluate, or read the results if another collector evaluates. May raise StoreError."""
         with self._leases.acting(EVALUATION) as term:
             if term is None:
                 await asyncio.to_thread(self._evaluator.follow)
@@ -124,7 +112,7 @@ class EvaluationTask:
 
 
 def sentence(incident: Incident) -> str:
-    """Return a line about an incident, with its objective, severity and start."""
+    """A line about an incident."""
     began = time_text.moment(incident.began_s * 10**9)
     peak = f"{float(incident.peak_burn):.1f}"
     if incident.ended_s is None:

@@ -1,4 +1,4 @@
-"""Build the command line and the environment of the explorer's process."""
+"""The command line and the environment of the explorer's process."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DEFAULT_PORT: Final = 8501
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A process to start: its command line, and variables to add to the environment."""
+    """A command line, and variables to add to the environment."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -47,32 +47,19 @@ def launch(
     otlp_ports: tuple[int, int] | None = None,
     otlp_scheme: str = "http",
 ) -> Launch:
-    """Return the command and environment of the explorer's process.
+    """The command and environment of the explorer's process.
+
+    Other users can read command lines. The database's URL, which may contain a password, is passed
+    in a variable, and the process reads the sign-in file itself.
 
     Args:
-        base_path: the URL path under which a proxy serves the explorer, without slashes at start
-            and end.
-        database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.
-        state_url: the URL of the separate state database, or None for the URL in the environment,
-            if there is one.
-        objectives: files and folders of objectives, or an empty list for the built-in objectives.
-        prices: the price file. None means the file that the environment names, or the default
-            prices if the environment names no file.
-        sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
-            process reads the file itself, so no secret is on its command line.
-        roles: the file of `--roles`, or None if each reader sees everything.
-        allowed_hosts: additional host names that browsers may use for the pages. IP addresses,
-            localhost, `host`, the host in `sign_in`, and the names in the environment are always
-            allowed.
-        simulated_past_s: start and end of the simulated fleet's past data (backfill), in unix
-            seconds. None means that there is no simulated fleet.
-        otlp_ports: the collector's ports for gRPC and HTTP. None if the explorer runs alone.
-        otlp_scheme: the scheme of both ports: http or https.
-
-    Returns:
-        The command, and the variables to add to the caller's environment. The database's URL is
-        passed in a variable, because it may contain a password, and other users can read command
-        lines.
+        base_path: the URL path under which a proxy serves the explorer.
+        database_url, state_url, prices: None for the value in the environment, or the default.
+        objectives: files and folders; empty for the built-in objectives.
+        allowed_hosts: host names for browsers, in addition to IP addresses, localhost, `host`, the
+            host in `sign_in`, and the names in the environment.
+        simulated_past_s: start and end of the simulated backfill in unix seconds.
+        otlp_ports: the collector's gRPC and HTTP ports; None if the explorer runs alone.
     """
     options = {
         "server.address": host,
@@ -82,8 +69,7 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        # Set these options here, so that a config.toml in the working directory cannot enable what
-        # `ui.serving.routes` blocks.
+        # A config.toml in the working directory must not enable what `ui.serving.routes` blocks.
         "server.enableCORS": "true",
         "server.enableXsrfProtection": "true",
         "server.enableStaticServing": "false",
@@ -126,9 +112,7 @@ def reading_environment(
     state_url: str | None = None,
     roles: Path | None = None,
 ) -> dict[str, str]:
-    """Return environment variables for a child process that reads the database. The variables
-    contain the databases, objectives, prices and roles. See `launch` for the arguments.
-    """
+    """Return variables for a child that reads the database. See `launch` for the arguments."""
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
     if state_url is not None:
         environment[STATE_ENVIRONMENT_KEY] = state_url

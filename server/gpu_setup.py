@@ -11,35 +11,25 @@ from collector.scrape.targets import Discovery
 
 @dataclass(frozen=True, slots=True)
 class GpuSetup:
-    """The sources of GPU samples.
-
-    Args:
-        local: whether the GPUs of this machine are sampled.
-        dcgm: the dcgm-exporters to scrape.
-        dcgm_every_s: seconds between scrapes.
-        configured: the replicas that the user assigned to GPUs.
-    """
+    """The sources of GPU samples: the GPUs of this machine, and dcgm-exporters."""
 
     local: bool = False
     dcgm: tuple[Discovery, ...] = ()
     dcgm_every_s: float = 5.0
     configured: ConfiguredOwners = field(default_factory=ConfiguredOwners)
+    """The replicas that the user assigned to GPUs."""
 
     @property
     def any(self) -> bool:
-        """Whether there is a source of GPU samples."""
+        """Whether there is a source."""
         return self.local or bool(self.dcgm)
 
     def readers(self) -> GpuReaders:
-        """Return an object that reads samples from these sources."""
+        """The readers of these sources."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:
-        """Return the object that assigns GPUs to replicas.
-
-        Args:
-            receives_engines: whether this process receives samples of engines.
-        """
+        """The assignment of GPUs to replicas."""
         return Owners(
             host_name(), HostProcesses(), self.configured, receives_engines=receives_engines
         )

@@ -1,7 +1,6 @@
-"""Send a single HTTP request to check whether a server responds.
+"""Check with one HTTP request whether a server responds.
 
-The server is not trusted, so the request has a total time limit, uses no proxy, follows no
-redirect, and reads a limited number of bytes.
+The server is not trusted: total time limit, no proxy, no redirect, a limited number of bytes.
 """
 
 import http.client
@@ -20,7 +19,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpResult:
-    """A response. If there was no response, `status` is None and `reason` is the error."""
+    """A response, or the error in `reason` with the status None."""
 
     status: int | None
     reason: str
@@ -28,7 +27,7 @@ class HttpResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the response has a success status (200 to 299)."""
+        """Whether the status is from 200 to 299."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
@@ -45,12 +44,9 @@ def get(
     *,
     max_bytes: int | None = None,
 ) -> HttpResult:
-    """Send a GET request. Errors are returned in the result, never raised.
+    """Send a GET request. Errors are in the result, never raised.
 
-    Args:
-        timeout_s: time limit in seconds for the whole request, from the name lookup to the last
-            byte.
-        max_bytes: maximum number of bytes to read, or None for `MAX_BYTES`.
+    `timeout_s` is for the whole request, with the name lookup.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, max_bytes)
 
@@ -62,7 +58,7 @@ def post(
     timeout_s: float = TIMEOUT_S,
     access: ClientAccess = OPEN,
 ) -> HttpResult:
-    """Send a POST request. Arguments and result are the same as for `get`."""
+    """Send a POST request. See `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 
@@ -74,9 +70,8 @@ def _in_time(
     access: ClientAccess,
     max_bytes: int | None = None,
 ) -> HttpResult:
-    # A socket's timeout applies to each read, so a server that sends one byte per second would
-    # block for ever. A name lookup has no timeout. Therefore the request runs in a thread, which is
-    # abandoned after the time limit.
+    # In a thread, which is abandoned after the time limit: a socket's timeout applies only to each
+    # read, and a name lookup has none.
     answers: SimpleQueue[HttpResult] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(
@@ -130,7 +125,7 @@ def _ask(
         return HttpResult(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
         return HttpResult(None, f"the response is not HTTP ({type(error).__name__})")
-    except ValueError as error:  # the URL has an invalid address or host name
+    except ValueError as error:  # an invalid address or host name
         return HttpResult(None, f"not an HTTP address: {error}")
     except Exception as error:  # without this, a failed thread would look like a slow server
         return HttpResult(None, f"the request failed: {type(error).__name__}: {error}")

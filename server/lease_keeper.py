@@ -1,7 +1,6 @@
-"""Renew the leases of this collector in a thread, and take expired leases of other collectors.
+"""Renew the leases of this collector, and take expired leases of others.
 
-If several collectors use one database, the lease on a task, such as sending notifications,
-determines which of them does the task.
+If several collectors share a database, the lease on a task decides which of them does it.
 """
 
 import logging
@@ -15,22 +14,17 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Maximum seconds between two successful renewals. If more time passes without a renewal, the task
-`leases` is reported as failed. At that time, the leases are already lost: they expire `EXPIRES_S`
-after the last renewal."""
+"""Seconds without a renewal after which the task `leases` counts as failed."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """Renews leases.
-
-    Renewals have their own thread, so that a slow evaluation does not delay a renewal.
+    """Renews leases in a thread, so that a slow evaluation does not delay a renewal.
 
     Args:
-        taken: called after a lease was taken, from the thread that renews.
-        print_line: prints a line. The second argument is true if the line is an error.
+        taken: called from the thread after a lease was taken.
     """
 
     def __init__(
@@ -41,25 +35,27 @@ class LeaseKeeper:
         self._print_line = print_line
         self._held: frozenset[str] = frozenset()
         self._problem = ""
-        """The reason why the last renewal failed, or an empty text if it succeeded."""
+        """Why the last renewal failed; empty if it succeeded."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self.task = Task("leases", quiet_s=QUIET_S, alive=self._thread.is_alive)
 
     def start(self) -> None:
-        """Try to take the leases, then start the thread. May block for some seconds."""
+        """Try to take the leases, then start the thread. May block for seconds."""
         self._beat()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, and give up the leases. Call this method after the work that needs the
-        leases has stopped. Idempotent."""
+        """Stop the thread, and give up the leases. Idempotent.
+
+        Stop the work that needs the leases before.
+        """
         if self._stop.is_set():
             return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GRACE_S)
-        # A thread that still runs waits for a database that does not respond.
+        # A thread that still runs waits for the database.
         if not self._thread.is_alive():
             try:
                 self._leases.release()
@@ -67,7 +63,7 @@ class LeaseKeeper:
                 _log.warning("the leases were not given up, so they expire: %s", error)
 
     def held(self) -> dict[str, bool]:
-        """Return, for each lease, whether this process holds it; {} if leases are not needed."""
+        """Whether this process holds each lease; {} if leases are not needed."""
         if not self._leases.shared:
             return {}
         return {name: self._leases.term(name) is not None for name in self._leases.names}

@@ -1,16 +1,8 @@
-"""Compute the answer (the likely cause) of each incident in the background, and store it.
+"""Compute the likely cause of each incident in the background, and store it.
 
-The answer is computed first when the incident alerts, again each time the incident's age has
-doubled, and finally when the incident has ended. All pages, commands and messages read the stored
-answer, so they show the same causes with the same shares of the increase
-(`analysis.incident_answer`).
-
-Notifications do not wait until the cause is found. The diagnosis reads every request of the time
-range. The replay, which repeats the range on a model of the engines with and without each cause,
-takes seconds. So the diagnosis and the replay run in a separate process with limits on time and
-memory. If that process fails, notifications are still sent. If only the replay fails, the answer
-contains the causes' shares from accounting: estimates from the step ledger, without a replay. If
-the replay took too long, it is tried again.
+An answer is computed when the incident alerts, each time its age has doubled, and after its end.
+The computation runs in a separate process with limits on time and memory; notifications do not wait
+for it. If only the replay fails, the shares come from accounting (estimates from the step ledger).
 """
 
 import logging
@@ -43,36 +35,29 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
-"""Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
-the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
+"""Seconds until the first computation; the explorer compiles the replay in this time."""
 RETRY_S: Final = 300
-"""Seconds until the next computation, if the last one found no cause of an open incident."""
+"""Seconds until the next computation if no cause of an open incident was found."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds to wait after a computation whose replay took too long. If the replay takes too long
-several times in a row, the wait doubles each time. The first wait equals the time limit of a
-computation, so at most about half of the time is spent on computations."""
+"""Seconds to wait after a replay that took too long; doubled each time in a row."""
 RECENT_S: Final = 86_400
-"""Answers of incidents that ended more than this many seconds ago are not computed again after an
-upgrade. These answers are shown with the version of the method that computed them."""
+"""After an upgrade, only incidents that ended less than this ago are computed again."""
 NICE: Final = 10
-"""The nice level of the replay, so that processes that receive telemetry get CPU time first. The
-diagnosis before the replay has normal priority, because it takes only about a second."""
+"""Nice level of the replay. The diagnosis takes about a second, at normal priority."""
 
 ComputeVerdict = Callable[[Objective, IncidentRow, int], IncidentVerdict]
-"""A slow function that returns the verdict on an incident at an instant in unix seconds. It raises
-StoreError if the database cannot be read, and VerdictError for other failures."""
+"""Returns the verdict at an instant in unix seconds. Slow. Raises StoreError or VerdictError."""
 Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)
 
 
 class VerdictError(Exception):
-    """The separate process ended without a verdict. The message contains the reason."""
+    """The separate process ended without a verdict."""
 
 
 class DueIncident(NamedTuple):
-    """An incident whose answer is due. `at_s` is its last evaluation or its end, in unix
-    seconds."""
+    """An incident whose answer is due, at its last evaluation or its end (`at_s`, unix)."""
 
     objective: Objective
     incident: IncidentRow
@@ -80,12 +65,11 @@ class DueIncident(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """The last computation of an incident's answer in this process, which may have failed.
+    """The last computation of an answer in this process. It may have failed.
 
     Attributes:
-        age_s: the incident's age in seconds.
-        at_unix_s: when the computation ended.
-        too_long: the number of computations in a row whose replay took too long.
+        age_s: the incident's age.
+        too_long: how many replays in a row took too long.
     """
 
     age_s: int
@@ -95,14 +79,12 @@ class Tried(NamedTuple):
 
 
 class IncidentAnswers:
-    """Computes and stores the answers of incidents in a thread, one incident after the other.
+    """Computes and stores the answers of incidents in a thread.
 
     Args:
-        compute_verdict: finds the verdict, or None to find it in a separate process.
+        compute_verdict: None to compute it in a separate process.
         found: called from the thread after each computation.
-        evaluates: returns whether this process evaluates the objectives. If `evaluates` returns
-            false, no answer is computed.
-        first_s: seconds from the start until the first computation.
+        evaluates: whether this process evaluates the objectives; otherwise it computes nothing.
     """
 
     def __init__(
@@ -136,30 +118,21 @@ class IncidentAnswers:
         self.task.alive = self._thread.is_alive
 
     def evaluated(self) -> None:
-        """Wake the thread, because objectives were evaluated. Returns at once."""
+        """Wake the thread after an evaluation."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no new computation. A computation that is running ends with this process."""
+        """Start no new computation. A running one ends with this process."""
         self._stop.set()
         self._wake.set()
 
     def sentence(self, objective: Objective, incident: IncidentRow, _at_s: int) -> str | None:
-        """Return the likely cause of an incident from the stored answer; None if no answer is
-        stored.
-
-        Raises:
-            StoreUnavailable: the database cannot be read.
-        """
+        """The stored likely cause, or None. May raise StoreUnavailable."""
         answer = stored_answer(self._engine, objective, incident)
         return None if answer is None else answer.verdict.sentence
 
     def step(self) -> None:
-        """Compute the answers that are due.
-
-        Raises:
-            StoreUnavailable: the database cannot be used.
-        """
+        """Compute the answers that are due. May raise StoreUnavailable."""
         while self._is_working() and (due := self._next()) is not None:
             self._compute(due)
             self._found()
@@ -179,8 +152,6 @@ class IncidentAnswers:
         return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> DueIncident | None:
-        """Return an incident whose answer is due. Open incidents come before ended ones. Among open
-        and among ended incidents, the severity "page" comes before "ticket"."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
         keys = {_key(row) for row in rows}
@@ -196,7 +167,7 @@ class IncidentAnswers:
             if objective is None or not _has_latencies(objective):
                 continue
             if answered_incident(self._engine, row) != row:
-                continue  # the answer is stored for the overlapping incident of severity "page"
+                continue  # the answer belongs to the overlapping incident of severity "page"
             answer = stored_answer(self._engine, objective, row)
             tried = self._tried.get(_key(row))
             if is_due(row, answer, tried, now_s):
@@ -223,7 +194,7 @@ class IncidentAnswers:
             if _is_better(verdict, earlier, incident):
                 store_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
-            self._tried.pop(key)  # the database is not available now, so try again
+            self._tried.pop(key)  # try again when the database is available
             raise
         except Exception as error:
             self.task.failed(error)
@@ -235,11 +206,7 @@ class IncidentAnswers:
 def is_due(
     incident: IncidentRow, answer: StoredAnswer | None, tried: Tried | None, now_s: float
 ) -> bool:
-    """Return whether the answer of an incident must be computed now. Pure.
-
-    Args:
-        tried: None before the first computation in this process.
-    """
+    """Whether the answer must be computed now. `tried` is None before the first try."""
     if tried is None:
         if answer is None or answer.version != VERSION or answer.replay_took_too_long:
             return True
@@ -249,8 +216,7 @@ def is_due(
             return True
     tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # Do not repeat a failed computation: an ended incident does not change, so the computation
-        # would fail again.
+        # An ended incident does not change, so a failed computation would fail again.
         if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
@@ -262,12 +228,11 @@ def is_due(
 def _is_better(
     verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
 ) -> bool:
-    """Return whether a new verdict replaces the stored answer.
+    """Whether a new verdict replaces the stored answer.
 
-    While the incident is open, a verdict without a cause is not stored. If the stored answer has
-    shares from a replay by this version, it is kept in two cases. First, the incident is open and
-    the new verdict has no replay. Second, the incident has ended, the replay of the new verdict
-    took too long, and the ranges of both verdicts begin at the same time.
+    An open incident needs a verdict with a cause. Shares from a replay by this version stay if
+    - the incident is open, and the new verdict has no replay; or
+    - the incident has ended, both ranges begin at the same time, and the new replay took too long.
     """
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:
@@ -301,7 +266,7 @@ def _age_s(row: IncidentRow) -> int:
 
 
 def compute_verdict_in_child(engine: Engine) -> ComputeVerdict:
-    """Return a function that finds the verdict in a separate process, with the same database."""
+    """A function that finds the verdict in a separate process."""
 
     def compute_verdict(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
         found, problem, unavailable = answer_in_child(
@@ -328,13 +293,8 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict three times. In the first verdict, all shares come from accounting
-    (estimates from the step ledger). A verdict has causes for each latency of the objective. In the
-    second verdict, the shares for the first latency come from a replay. In the third verdict, the
-    shares for all latencies come from replays.
-
-    Yields nothing if the objective has no latency target. This function runs in the child
-    process."""
+    """Yield verdicts with ever better shares: all from accounting, then the first latency replayed,
+    then all. Yields nothing if the objective has no latency target. Runs in the child process."""
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return
@@ -347,7 +307,6 @@ def verdicts(
 
 
 def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
-    """Return the verdict, with `problem` as the reason why explanations have no replay."""
     first, *others = (
         replace(each, not_replayed=problem)
         if each.causes and each.replay is None and each.not_replayed is None

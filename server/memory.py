@@ -1,9 +1,8 @@
 """Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread a separate memory area (arena), and Arrow's allocator keeps freed memory.
-With many threads, the unused memory in the arenas was a quarter of the process's memory
-(benchmarks/ingest.py). Two arenas are enough, because Python's global lock allows only one thread
-to run at a time.
+glibc gives each thread its own memory area (arena), and Arrow's allocator keeps freed memory. The
+unused memory in arenas was a quarter of the process (benchmarks/ingest.py). Two arenas suffice,
+because Python's global lock lets one thread run at a time.
 """
 
 import ctypes
@@ -13,12 +12,14 @@ import pyarrow as pa
 
 ARENAS: Final = 2
 _M_ARENA_MAX: Final = -8
-"""The constant from glibc's <malloc.h>."""
+"""From glibc's <malloc.h>."""
 
 
 def limit_allocator_memory() -> None:
-    """Limit the freed memory that the allocators keep. Call this function before any thread starts.
-    It has no effect if the libc is not glibc."""
+    """Limit the freed memory that allocators keep. Call before any thread starts.
+
+    Without glibc, the arenas are unlimited.
+    """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,8 +1,7 @@
-"""Send notifications while Tailspan runs, with one thread per channel. So a slow channel does not
-delay other channels. When the process stops, it waits only up to `GRACE_S` for attempts to deliver.
-An attempt that is interrupted is repeated after the next start, or by another collector that takes
-the lease. Only the collector that holds the lease on notifications fills the outbox (the stored
-messages to deliver) and delivers messages.
+"""Send notifications, with one thread per channel, so that a slow channel delays no other.
+
+Only the holder of the lease on notifications fills and delivers the outbox (the stored messages).
+An interrupted delivery is repeated after the next start, or by the next holder.
 """
 
 import logging
@@ -24,7 +23,7 @@ from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""Maximum seconds between two checks of the outbox. New messages wake the thread at once."""
+"""Maximum seconds between two checks of the outbox. New messages wake the thread."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 
@@ -32,13 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 class NotificationTask:
-    """The threads that add messages to the outbox after each evaluation, and deliver them.
+    """The threads that fill the outbox after each evaluation, and deliver it.
 
     Args:
-        explorer_url: returns the explorer's address for links, or None for no links.
-        simulated: returns whether any of the received data is simulated.
-        print_line: prints a line. The second argument is true if the line is an error.
-        likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
+        explorer_url: the address for links; None: no links.
+        simulated: whether any received data is simulated.
+        print_line: gets a line, and whether it is an error.
     """
 
     def __init__(
@@ -67,8 +65,7 @@ class NotificationTask:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: LeaseTerm | None = None
-        """The term in which the outbox was last filled. A term is the time for which this process
-        holds the lease without interruption."""
+        """The term of the lease in which the outbox was last filled."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
@@ -85,15 +82,15 @@ class NotificationTask:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the outbox thread, which waits for the first evaluation."""
+        """Start the outbox thread."""
         self._start(OUTBOX, self._fill_outbox)
 
     def evaluated(self) -> None:
-        """Wake the outbox thread, because objectives were evaluated or a cause was found."""
+        """Wake the outbox thread after an evaluation or a new likely cause."""
         self._evaluated.set()
 
     def stop(self) -> None:
-        """Start no new attempts, and wait up to `GRACE_S` for the current attempts."""
+        """Start no new deliveries, and wait up to `GRACE_S` for the current ones."""
         self._stop.set()
         for event in (self._evaluated, *self._wakes):
             event.set()
@@ -102,7 +99,7 @@ class NotificationTask:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of attempts to deliver since the start, by channel and result."""
+        """The number of deliveries since the start, by channel and result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -110,8 +107,7 @@ class NotificationTask:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """Return the age in seconds of each channel's oldest undelivered message; 0 if there is
-        none. Empty if another process sends the notifications."""
+        """The age of each channel's oldest undelivered message; {} without the lease."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9
@@ -133,8 +129,8 @@ class NotificationTask:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Deliver only after the first evaluation: incidents may have ended while Tailspan
-                # did not run, and a message that such an incident is open would be wrong.
+                # Not before the first evaluation: incidents may have ended while Tailspan did not
+                # run.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -153,8 +149,7 @@ class NotificationTask:
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
-                # Deliver only after the outbox was filled in this term. Older messages may be about
-                # incidents that have ended.
+                # Not before the outbox was filled in this term: older messages may be outdated.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)
@@ -170,8 +165,7 @@ class NotificationTask:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run `step`, and return whether it succeeded. Log an exception, so that it does not end
-        the thread."""
+        """Run `step`, and return whether it succeeded. Log an exception instead of raising it."""
         task = self.tasks[name]
         try:
             step()
@@ -199,7 +193,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about an attempt to deliver, or None if the same line was printed before."""
+    """A line about a delivery, or None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

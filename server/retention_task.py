@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 EVERY_S = 60.0
 
 KEEP_RESOLVED_S = 90 * 86_400
-"""Retention, in seconds, of predictions and of notifications about resolved incidents."""
+"""Retention of predictions and of notifications about resolved incidents."""
 
 AT_ONCE = 20
 
@@ -43,13 +43,12 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Maximum seconds that one run of the task spends on rollups before it deletes old data. The next
-run computes the remaining rollups."""
+"""Time limit of one run for rollups, before it deletes old data. The next run continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """Retention of each kind of data in nanoseconds, or None to keep it for ever."""
+    """Retention of each kind of data; None: for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
@@ -57,8 +56,7 @@ class RetentionPeriods:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Compare the clock with the stored data. Call this before any data is deleted, because a clock
-    that is ahead would delete too much.
+    """Compare the clock with the stored data, before any deletion.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -67,12 +65,9 @@ def begin(engine: Engine, clock: CorroboratedClock) -> None:
 
 
 class RetentionTask:
-    """The task that computes rollups and deletes old data.
+    """Computes rollups and deletes old data, if this process holds the lease on retention.
 
-    Args:
-        clock: the clock for deletion. Data is deleted if its age at the time
-            `clock.deletable_unix_ns` exceeds its retention.
-        leases: the leases of this process. Without the lease on retention, `step` does nothing.
+    Data is deleted if its age at `clock.deletable_unix_ns` exceeds its retention.
     """
 
     def __init__(
@@ -86,13 +81,9 @@ class RetentionTask:
         self._begun = False
 
     async def step(self) -> None:
-        """Compute rollups and delete old data once.
-
-        Raises:
-            StoreError: the database does not respond. Completed work is kept.
-        """
+        """Run once. May raise StoreError; completed work is kept."""
         if not self._begun:
-            # First let the evaluator count the stored requests, because they may be deleted here.
+            # The evaluator must count the stored requests before they are deleted.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         with self._leases.acting(RETENTION) as term:
@@ -111,21 +102,19 @@ class RetentionTask:
 
 
 def _print_line(text: str) -> None:
-    with suppress(OSError):  # raised if the terminal was closed
+    with suppress(OSError):  # the terminal was closed
         click.echo(text)
 
 
 async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock) -> int:
-    """Compute the rollups that are out of date, then delete the data that is older than `keep`.
+    """Compute the rollups that are out of date, then delete data older than `keep`.
 
     Returns:
         The number of deleted requests and samples.
 
     Raises:
-        StoreUnavailable: the database cannot be used. Rollups that were already computed and
-            deletions that were already made are kept.
-        Exception: a rollup could not be computed, or the deletion of rows or rollups failed. The
-            first such error is raised after all deletions.
+        StoreUnavailable: the database cannot be used. Completed work is kept.
+        Exception: the first other error, after all deletions.
     """
     failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]
@@ -139,8 +128,7 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # Keep the answer of an incident longer than the incident's requests: without the requests,
-        # the answer cannot be computed again.
+        # Without the requests the answer cannot be computed again, so keep it longer.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(store_deleted_until, engine, now)
@@ -151,7 +139,7 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
 
 @contextmanager
 def _raised_later(failures: list[Exception]) -> Iterator[None]:
-    """Add an unexpected error to `failures`, so that the next deletions still run."""
+    """Collect unexpected errors, so that the next deletions still run."""
     try:
         yield
     except StoreError:
@@ -161,11 +149,9 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
 
 
 async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
-    """Compute the rollups that are marked as out of date, a few at a time, so that Tailspan can
-    stop between them.
+    """The first error instead of raising it, so that old data is still deleted.
 
-    Returns:
-        The first error. The error is returned and not raised, so that old data is still deleted.
+    Computes a few rollups at a time, so that Tailspan can stop between them.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

@@ -1,4 +1,4 @@
-"""The configuration of the servers whose /metrics `tailspan up` scrapes."""
+"""The servers whose /metrics `tailspan up` scrapes."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from collector.scrape.targets import Discovery
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSetup:
-    """The targets to scrape, and the interval between scrapes."""
+    """The targets to scrape."""
 
     places: tuple[Discovery, ...] = ()
     every_s: float = 5.0

@@ -1,4 +1,4 @@
-"""Stop on signals: the first signal requests an orderly stop, a second signal ends the process."""
+"""The first signal requests an orderly stop; a second signal ends the process."""
 
 import asyncio
 import os
@@ -6,17 +6,14 @@ import signal
 from collections.abc import Callable
 
 REPEAT_S = 1.0
-"""For this many seconds after the first signal, a second signal is ignored, because the terminal
-and a parent process may both send the first signal."""
+"""For this many seconds, a second signal is ignored: the terminal and a parent process may both
+send the first one."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """Return an event that is set on Ctrl-C, on SIGTERM, or when the terminal is closed (SIGHUP).
+    """An event that SIGINT, SIGTERM and SIGHUP set.
 
-    A second signal ends the process immediately, by the signal's default action.
-
-    Args:
-        at_once: called on the event loop before the second signal ends the process.
+    A second signal ends the process, after `at_once` was called on the event loop.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signalled_at = 0.0
@@ -32,7 +29,7 @@ def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
             os.kill(os.getpid(), number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Under nohup the process ignores SIGHUP, and must continue to ignore it.
+        # nohup ignores SIGHUP.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, on_signal, number)
     return stop

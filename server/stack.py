@@ -1,5 +1,4 @@
-"""Run Tailspan in one event loop: the collector, the exporter and background tasks. The explorer
-runs in a child process."""
+"""The components of Tailspan in one event loop, and its child processes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -79,16 +78,14 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Maximum seconds between two successful evaluations. If more time passes without a success, the
-task counts as failed. The limit is twenty evaluation intervals, because the first evaluation takes
-longer: it counts all stored requests."""
+"""Seconds without an evaluation after which the task counts as failed: twenty intervals, because
+the first evaluation counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
-"""Maximum seconds between two successful runs of retention. The limit is high, because the first
-run after an upgrade may compute thousands of rollups."""
+"""The same for retention. The first run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
 KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
-"""Paths for Kubernetes' probes. These paths require no token, and allow any Host header."""
+"""These paths require no token and allow any Host header, for Kubernetes' probes."""
 NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
@@ -99,7 +96,7 @@ UNNAMED_SERVER = "a server without a name (service.instance.id)"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports to listen on. 0 selects a free port."""
+    """The ports to listen on. 0: any free port."""
 
     grpc: int = 4317
     http: int = 4318
@@ -108,12 +105,11 @@ class Ports:
 
 
 class KnownReplicas:
-    """The replicas that have sent data. `tailspan up` prints a line for each new replica."""
+    """The replicas that have sent data."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Names of the first `MAX_NAMED` replicas. The number is limited, because a sender can
-        choose any number of names."""
+        """The first `MAX_NAMED` names. A sender can choose any number of names."""
         self.requests = 0
         self.simulated = False
         self.news = asyncio.Event()
@@ -121,7 +117,7 @@ class KnownReplicas:
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the replicas of rows that were stored. Called on the event loop."""
+        """Record the replicas of stored rows. Called on the event loop."""
         rows = RequestRows.of(requests)
         self.requests += len(rows)
         sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
@@ -137,25 +133,15 @@ class KnownReplicas:
 
 
 class Stack:
-    """The running components of Tailspan.
-
-    `async with` starts them, and stops them in reverse order.
+    """The running components. `async with` starts them, and stops them in reverse order.
 
     Args:
         engine: the database. The caller closes it.
-        database_url: the URL of the same database, for the explorer's process.
-        objective_paths: the files from which the explorer reads the objectives, or an empty list
-            for the built-in objectives.
-        notify: the notification channels, or None for no notifications.
-        forward: sends received data to another OTLP backend; None to send nothing.
-        prices: the prices from which the cost of each arriving request is computed.
-        price_file: the price file for the explorer, or None for the file in the environment.
-        peaks: peak FLOP/s and bandwidths of GPUs, which override the built-in ones
-            (`roofline.peakfile`).
-        sign_in: the file of `--sign-in` and its content, or None for no sign-in.
-        base_path: the URL path under which a proxy serves the explorer, without slashes at start
-            and end.
-        api: the limits of the JSON API, or None for no API.
+        database_url: the same database, for the explorer's process.
+        objective_paths, price_file: the files of `objectives` and `prices`, for the explorer.
+        peaks: override the built-in peaks of GPUs (`roofline.peakfile`).
+        base_path: the URL path under which a proxy serves the explorer.
+        api: None for no JSON API.
     """
 
     def __init__(
@@ -169,18 +155,18 @@ class Stack:
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
         objective_paths: Sequence[Path] = (),
-        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008 -- it is frozen
+        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008
         notify: Configuration | None = None,
-        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
-        access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
+        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008
+        access: EndpointAccess = EndpointAccess(),  # noqa: B008
         forward: Forwarder | None = None,
-        gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
-        prices: PriceList = PriceList(),  # noqa: B008 - frozen
+        gpus: GpuSetup = GpuSetup(),  # noqa: B008
+        prices: PriceList = PriceList(),  # noqa: B008
         price_file: Path | None = None,
         peaks: Mapping[str, Any] = MappingProxyType({}),
         sign_in: tuple[Path, SignIn] | None = None,
         base_path: str = "",
-        api: ApiLimits | None = ApiLimits(),  # noqa: B008 - frozen
+        api: ApiLimits | None = ApiLimits(),  # noqa: B008
         clock: CorroboratedClock | None = None,
     ) -> None:
         state = separate_state(engine)
@@ -365,8 +351,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # An engine reports its device, which determines its price, only when it starts. So read
-            # the stored starts.
+            # An engine reports its device, which determines its price, only at its start.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -376,8 +361,7 @@ class Stack:
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
-            # Delete the old simulated data only after the ports are bound. If another Tailspan
-            # process uses the ports, the data may belong to that process.
+            # Only after the ports are bound: the data may belong to another Tailspan on them.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
@@ -417,8 +401,7 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Export the same tenant names on /metrics as the other collectors that use the
-        database."""
+        """Export the same tenant names on /metrics as the other collectors of the database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
@@ -431,7 +414,7 @@ class Stack:
             self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # correct the timestamps from a fast system clock
+        if ahead_ns := self.clock.ahead_ns:  # the system clock is fast
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples
@@ -441,8 +424,7 @@ class Stack:
         self._pricing.update(gpus=samples)
 
     def _evaluate_soon(self) -> None:
-        """Trigger an evaluation. Called from the thread that renews the leases, when this process
-        has taken a lease."""
+        """Called from the thread that renews the leases, after a lease was taken."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
@@ -457,11 +439,11 @@ class Stack:
 
     @property
     def explorer(self) -> Child | None:
-        """The explorer's process, or None if it was not started."""
+        """The explorer's process, if it was started."""
         return None if self._explorer is None else self._explorer.child
 
     async def explorer_answers(self) -> bool:
-        """Wait until the explorer responds. Return False if the explorer ended or took too long."""
+        """Wait for the explorer. Return False if it ended or took too long."""
         return self._explorer is not None and await self._explorer.answers()
 
     def kill_children(self) -> None:
@@ -474,7 +456,7 @@ class Stack:
         return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
-        # Check the port here, because Streamlit's error message would not name Tailspan's option.
+        # Streamlit's error message would not name Tailspan's option.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
@@ -528,7 +510,7 @@ class Stack:
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
         await asyncio.to_thread(self._keeper.stop)
-        # Stop the simulator first, so that its last messages are stored while the collector runs.
+        # First the simulator, so that its last messages are stored.
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
@@ -541,5 +523,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # raised if the terminal was closed; messages are also in the outbox
+    with suppress(OSError):  # the terminal was closed; messages are also in the outbox
         click.echo(text, err=wrong)

@@ -1,4 +1,4 @@
-"""Keep the explorer and the simulator running: restart each child process when it ends."""
+"""Restart the explorer and the simulator when they end."""
 
 import asyncio
 import time
@@ -20,15 +20,12 @@ FIRST_LOOK: Final = {
     "backfill": "20m",
     "rate": "2",
 }
-"""Options of the simulator that `tailspan up --simulate` starts. They produce 15 minutes of normal
-traffic, followed by an incident that is still open and has the severity "page" (tests/cli). A
-longer backfill or more traffic would delay the explorer's first page too much
-(benchmarks/first_minute.py)."""
+"""Options of `tailspan up --simulate`: 15 minutes of normal traffic, then an open incident of
+severity "page". More would delay the first page too much (benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return the start and the end, in unix seconds, of the past data (backfill) of a simulator
-    that starts now."""
+    """Return start and end, in unix seconds, of the backfill of a simulator that starts now."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -40,8 +37,7 @@ class _SupervisedChild:
     """A child process that is restarted when it ends.
 
     Args:
-        ends: a queue. If the child ends unexpectedly, the child and its exit status are added to
-            the queue.
+        ends: receives the child and its exit status when it ends.
     """
 
     def __init__(self, name: str, ends: Ends) -> None:
@@ -51,27 +47,20 @@ class _SupervisedChild:
 
     @property
     def running(self) -> bool:
-        """Whether the process runs."""
         return self.child is not None and self.child.running
 
     async def start(self) -> None:
-        """Start the process.
-
-        Raises:
-            ChildError: the process cannot be started.
-        """
+        """Start the process, or raise ChildError."""
         raise NotImplementedError
 
     async def answers(self) -> bool:
-        """Wait until the process is ready, and return whether it works."""
         return True
 
     async def step(self) -> None:
         """Start the process if it does not run, and wait until it ends.
 
         Raises:
-            ChildEnded: the process ended.
-            ChildError: the process cannot be started.
+            ChildEnded, ChildError: it ended, or cannot be started.
         """
         if not self.running:
             await self.start()
@@ -84,7 +73,7 @@ class _SupervisedChild:
 
 
 class SupervisedExplorer(_SupervisedChild):
-    """Starts the explorer, and restarts it when it ends."""
+    """The explorer's process."""
 
     def __init__(
         self, launch: Callable[[], Launch], url: Callable[[], str], logs: Path, ends: Ends
@@ -100,7 +89,7 @@ class SupervisedExplorer(_SupervisedChild):
         self.child = await children.start("explorer", start.command, start.environment, self._log)
 
     async def answers(self) -> bool:
-        """Wait until the explorer responds. Return False if the explorer ended or took too long."""
+        """Wait for a response. Return False if the process ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
         while self.running and time.monotonic() < deadline:
             if (await asyncio.to_thread(http_check.get, f"{self._url()}/_stcore/health")).ok:
@@ -110,8 +99,7 @@ class SupervisedExplorer(_SupervisedChild):
 
 
 class SupervisedSimulator(_SupervisedChild):
-    """Starts a simulated fleet, and restarts it when it ends. The fleet runs in a separate process,
-    because computing the backfill would delay the collector."""
+    """A simulated fleet, in its own process because the backfill would delay the collector."""
 
     def __init__(
         self, endpoint: Callable[[], str], token: str | None, logs: Path, ends: Ends
@@ -124,7 +112,7 @@ class SupervisedSimulator(_SupervisedChild):
         self._log = logs / "simulator.log"
 
     async def start(self) -> None:
-        """Start the process. Only the first start also sends past data (backfill)."""
+        """Start the process. Only the first start sends the backfill."""
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",

@@ -1,8 +1,6 @@
-"""Supervise components: log, count and report each failure, and restart with a back-off.
+"""Supervise components: report each failure, and restart with a back-off.
 
-Each component has a `telemetry.tasks.Task`. `start` runs a component on the event loop. `add` adds
-a thread or a process that restarts itself. `tailspan_task_*` (/metrics), `/readyz` and `tailspan
-doctor` report all components.
+`start` runs a component on the event loop; `add` adds a thread or process that restarts itself.
 """
 
 import asyncio
@@ -17,10 +15,7 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Maximum pause in seconds before a restart. The pause doubles after each failure up to this
-maximum. So a component that always fails is restarted about once per minute, and a database that
-becomes available again is used within about a minute.
-"""
+"""The pause before a restart doubles after each failure up to this."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +24,7 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        chance: returns a random number in [0, 1), which varies the pauses. So components that fail
-            at the same time do not restart at the same time.
+        chance: random numbers in [0, 1) that vary the pauses, against simultaneous restarts.
     """
 
     def __init__(
@@ -47,7 +41,7 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
 
     def add(self, *tasks: Task) -> None:
-        """Add components that this supervisor does not run, so that the report includes them."""
+        """Include components that this supervisor does not run."""
         for task in tasks:
             task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
             self._tasks[task.name] = task
@@ -62,23 +56,21 @@ class Supervisor:
         """Run a component until `stop` is called.
 
         Args:
-            work: one step if `every_s` is set, otherwise a loop that never returns and that records
-                its successes in `task`.
+            work: one step if `every_s` is set, otherwise an endless loop.
             every_s: the pause in seconds after a successful step.
         """
         self.add(task)
         self._running.append(asyncio.create_task(self._run(task, work, every_s), name=task.name))
 
     async def stop(self) -> None:
-        """Cancel all components on the event loop, and wait until they have ended."""
+        """Cancel the components on the event loop, and wait until they have ended."""
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return all components by name, each with the reason why it does not work, or None if it
-        works."""
+        """All components by name, each with its failure, or None if it works."""
         now = self._clock_unix_s()
         return [
             (self._tasks[name], self._tasks[name].failure_reason(now))
@@ -87,13 +79,12 @@ class Supervisor:
 
     @property
     def vital(self) -> list[str]:
-        """The components that do not work and are needed to receive or store telemetry, with the
-        reasons."""
+        """The failures of components that are needed to receive or store telemetry."""
         return list(_words((task, why) for task, why in self.report() if task.vital))
 
     @property
     def degraded(self) -> list[str]:
-        """The components that do not work and are not in `vital`, with the reasons."""
+        """The failures of all other components."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(
@@ -124,8 +115,7 @@ class Supervisor:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * (0.5 + self._chance() / 2)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            # A failure that may be temporary is logged in one line. Other failures are defects and
-            # are logged with a traceback.
+            # Only defects are logged with a traceback.
             _log.warning(
                 "%s failed (%s: %s); restarting in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),
@@ -134,12 +124,12 @@ class Supervisor:
             await self._pause(wait_s)
 
 
-class ChildEnded(Exception):  # noqa: N818 -- named for the condition
-    """A child process ended. The log of that process contains the reason."""
+class ChildEnded(Exception):  # noqa: N818
+    """A child process ended. Its log contains the reason."""
 
 
-class EndedByItself(Exception):  # noqa: N818 -- named for the condition
-    """A component that should run for ever has ended."""
+class EndedByItself(Exception):  # noqa: N818
+    """A component that should run until it is stopped has ended."""
 
 
 def _words(found: Iterable[tuple[Task, str | None]]) -> Iterable[str]:

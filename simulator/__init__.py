@@ -1,1 +1,1 @@
-"""Simulate a vLLM fleet by discrete events, and send the same OTLP messages as real servers."""
+"""A vLLM fleet, simulated by discrete events, which sends the OTLP messages of real servers."""

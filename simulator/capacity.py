@@ -1,8 +1,7 @@
-"""Estimate a fleet's capacity. Faults use the estimate so that no queue grows without limit.
+"""Estimate a fleet's capacity, so that faults let no queue grow without limit. Pure.
 
-Pure. The engine time that a request needs is computed from mean lengths and the step model. The
-number of concurrent requests is computed by a fixed-point iteration. The estimate assumes that only
-the tokens of system prompts are found in the cache.
+The engine time of a request comes from mean lengths and the step model. The number of concurrent
+requests is a fixed point. Only the tokens of system prompts count as cached.
 """
 
 import math
@@ -17,26 +16,26 @@ _QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))
 
 
 class Means(NamedTuple):
-    """The mean properties of a workload's requests."""
+    """Means over a workload's requests."""
 
     prompt_tokens: float
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Mean number of tokens in the shared prefix, which the engine computes only once."""
+    """Tokens in the shared prefix, which the engine computes only once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Return a copy whose mean number of output tokens is multiplied by `outputs`."""
+        """Multiply the mean output length by `outputs`."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
 def mean_tokens(lengths: Lengths) -> float:
-    """Return the mean number of tokens of a length distribution."""
+    """The mean of a length distribution in tokens."""
     return sum(map(lengths.quantile, _QUANTILES)) / len(_QUANTILES)
 
 
 def means_of(workload: Workload, engine: EngineConfig) -> Means:
-    """Return the mean properties of a workload's requests on an engine."""
+    """The means of a workload's requests on an engine."""
     if workload.trace:
         prompts = [float(row.prompt_tokens) for row in workload.trace]
         output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)
@@ -50,7 +49,6 @@ def means_of(workload: Workload, engine: EngineConfig) -> Means:
 
 
 def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
-    """Return the mean number of system prompt tokens in a prompt."""
     weights = sum(tenant.weight for tenant in workload.tenants)
     shared = 0.0
     for tenant in workload.tenants:
@@ -61,13 +59,13 @@ def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
-    """Return the duration in seconds of a step with `running` decodes and no prefill."""
+    """The seconds of a step with `running` decodes and no prefill."""
     context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
     return engine.step.step_s(0.0, round(context_tokens), round(running))
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return the number of concurrent requests at a request rate; at most `max_num_seqs`."""
+    """The number of concurrent requests at a rate; at most `max_num_seqs`."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -76,29 +74,25 @@ def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
 
 
 def capacity_per_s(engine: EngineConfig, means: Means) -> float:
-    """Return the number of requests per second that one replica serves when its batch is full."""
+    """The requests per second of one replica with a full batch."""
     seats = float(engine.max_num_seqs)
     return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
 
 
 def blocks(means: Means) -> float:
-    """Return the number of KV blocks that a request uses when half of its output is generated."""
+    """The KV blocks of a request when half of its output is generated."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def required_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the number of KV blocks for count + spread·√count running requests.
+    """The KV blocks for count + spread·√count running requests.
 
-    Args:
-        count: the mean number of running requests. The square root of `count` is the standard
-            deviation.
-        spread: the number of standard deviations above the mean.
+    √count is the standard deviation of the number of running requests.
     """
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def target_utilisation(severity: float, slack: float) -> float:
-    """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
-    slack/(1 + slack) of the resource remains unused."""
+    """A utilisation between 0 and 1: at severity 1, slack/(1 + slack) remains unused."""
     return severity / (severity + slack)

@@ -1,7 +1,6 @@
-"""Conditions of a server that change over time: clocks, other processes, links, memory.
+"""Conditions of a server that change over time: clocks, other processes, links, memory. Pure.
 
-Pure. Each fault sets its own value of a condition. If several faults set a condition, their values
-are added or multiplied.
+The values that several faults set for a condition are added or multiplied.
 """
 
 import math
@@ -25,26 +24,22 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""The names of the conditions.
+"""Factors of a duration, usually 1: `pace` (a step), `rank_pace` (a step on one rank, one of the
+server's GPUs), `frontend_pace` (the front end's work), `link_pace` (a KV transfer) and
+`storage_pace` (loading an adapter). The other conditions:
 
-Five conditions are factors of a duration, and 1 is the usual duration: `pace` (a whole step),
-`rank_pace` (a step on one rank, which is one of the server's GPUs), `frontend_pace` (the front
-end's work), `link_pace` (a KV transfer) and `storage_pace` (loading an adapter). The other
-conditions:
-
-- `slowdown_per_sequence` is the relative increase of a step's duration for each sequence in the
-step.
-- `clock` is the factor by which the GPU's clock frequency is divided.
-- `foreign` is the number of other processes on the GPU.
-- `lost_blocks` is the number of KV blocks that are unused but cannot be allocated.
-- `pull` is the share of all requests that the replica receives independently of the routing policy.
-- `hung` is above 0 while the engine takes no step.
+- `slowdown_per_sequence`: relative increase of a step's duration per sequence in it.
+- `clock`: divides the GPU's clock frequency.
+- `foreign`: other processes on the GPU.
+- `lost_blocks`: KV blocks that are unused but cannot be allocated.
+- `pull`: share of all requests that the router sends to the replica in any case.
+- `hung`: above 0 while the engine takes no step.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """A new value of a replica's condition, which applies from the virtual time `at_s`."""
+    """A new value of a replica's condition from the virtual time `at_s`."""
 
     at_s: float
     replica: int
@@ -55,11 +50,11 @@ class ConditionChange:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A restart: the server stops at `at_s` and is ready again after `down_s` seconds.
+    """The server stops at `at_s` and is ready again after `down_s` seconds.
 
     Args:
-        config: configuration of the new process. None keeps the previous configuration.
-        new_shape_s: additional duration, in seconds, of the first step of each batch shape.
+        config: None keeps the configuration.
+        new_shape_s: additional seconds of the first step of each batch shape.
     """
 
     at_s: float
@@ -73,7 +68,7 @@ Event = ConditionChange | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Return the events in order of time. `events` must be finite."""
+    """Return finitely many events in order of time."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -84,13 +79,13 @@ class ReplicaConditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: ConditionChange) -> None:
-        """Replace a fault's previous value of a condition by a new value."""
+        """Replace a fault's value of a condition."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """Return the product of all faults' values of a condition, or 1 without values."""
+        """The product of all faults' values, or 1."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """Return the sum of all faults' values of a condition, or 0 without values."""
+        """The sum of all faults' values, or 0."""
         return sum(self._words.get(key, {}).values())

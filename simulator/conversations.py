@@ -1,7 +1,6 @@
-"""Simulate conversations, in which each prompt contains the conversation so far and some new text.
+"""Conversations, in which each prompt contains the conversation so far and some new text. Pure.
 
-Pure. A few dozen conversations are active at the same time. When a conversation ends, a new
-conversation replaces it.
+A few dozen are active at a time. A new one replaces each that ends.
 """
 
 import random
@@ -10,19 +9,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversations:
-    """The share of conversations in the traffic, and how fast conversations grow."""
+    """The share of conversations in the traffic, and how they grow."""
 
     share: float = 0.7
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Minimum and maximum number of tokens in the first prompt."""
+    """Range of the first prompt's length."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """Minimum and maximum number of tokens in the user's text of each later prompt."""
+    """Range of the user's text in each later prompt."""
 
     @property
     def mean_tokens(self) -> float:
-        """Return the number of prompt tokens in the middle of a conversation: about the mean."""
+        """The prompt tokens in the middle of a conversation: about the mean."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 
@@ -43,8 +42,7 @@ class ActiveConversations:
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Choose a conversation at random. Return the conversation's name and the length of its
-        next prompt in tokens."""
+        """Choose a conversation at random. Return its name and its next prompt's length."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

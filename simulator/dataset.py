@@ -1,7 +1,6 @@
 """Run a simulation, and return its telemetry as rows and columns, with the ground truth.
 
-No network, database or clock is used, so a test or benchmark can create hundreds of datasets. A
-dataset contains the rows that a collector would store for the same fleet.
+A dataset has the rows that a collector would store. It needs no network, database or clock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +28,7 @@ _ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """The telemetry of a simulated fleet in order of time, and the causes that were simulated."""
+    """The telemetry of a simulated fleet in order of time, and the simulated causes."""
 
     config: FleetConfig
     truth: tuple[SimulatedCause, ...]
@@ -40,10 +39,10 @@ class Dataset:
     operations: list[ApplicationOperation]
     """The requests as the router reports them; empty without prefill replicas."""
     lost: int
-    """Number of requests that arrived while all servers were down. No server reports them."""
+    """Requests that arrived while all servers were down. No server reports them."""
 
     def request_table(self) -> pa.Table:
-        """Return the requests as `store.queries.request_table` returns them."""
+        """The requests, as `store.queries.request_table` returns them."""
         table = table_of(RequestTimeline, self.requests)
         table = table.append_column(
             "tpot_s", pa.array([row.tpot_s for row in self.requests], pa.float64())
@@ -59,11 +58,11 @@ class Dataset:
         return table
 
     def sample_table(self) -> pa.Table:
-        """Return the engines' samples as `store.queries.sample_table` returns them."""
+        """The engines' samples, as `store.queries.sample_table` returns them."""
         return table_of(EngineSample, self.samples)
 
     def gpu_table(self) -> pa.Table:
-        """Return the GPUs' samples as `store.queries.gpu_table` returns them."""
+        """The GPUs' samples, as `store.queries.gpu_table` returns them."""
         return table_of(GpuSample, self.gpus)
 
 
@@ -71,7 +70,7 @@ def run(config: FleetConfig) -> Dataset:
     """Simulate a fleet to its end.
 
     Raises:
-        ValueError: the simulation would have no end (`duration_s` is None, and there is no trace).
+        ValueError: there is no end (`duration_s` is None, and there is no trace).
     """
     if config.duration_s is None and not config.workload.trace:
         raise ValueError(

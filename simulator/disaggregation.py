@@ -1,8 +1,7 @@
-"""Simulate prefill and decode on different servers, and the router that sends requests to both.
+"""Prefill and decode on different servers, and the router that sends each request to both. Pure.
 
-Pure. The router first sends each request to a prefill server, which generates one token. After the
-prefill, the router sends the request to a decode server, which loads the KV cache of the prompt. If
-the prefill fails, the router returns the error to the client.
+The prefill server generates one token. The decode server then loads the KV cache of the prompt. A
+failed prefill returns its error to the client.
 """
 
 import heapq
@@ -19,8 +18,7 @@ from simulator.routing import Routing
 from simulator.workload import SimulatedHop, SimulatedRequest
 
 ROUTE_S: Final = 0.0015
-"""Seconds that the router needs before it sends a request to a server, and before it returns the
-response. The value is chosen, not measured."""
+"""Seconds of the router before it sends a request, and before it returns a response. Chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +26,7 @@ class RoutedRequest:
     """A request at the router. Times are in virtual seconds."""
 
     bits: int
-    """The number that is both the request's id and its trace id."""
+    """Both the request's id and its trace id."""
     began_s: float
     ended_s: float
     first_byte_s: float | None
@@ -42,18 +40,15 @@ class _Pool:
 
 
 Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
-"""Receives the records of requests that ended at a replica."""
 
 
 class Disaggregation:
     """The router of a fleet with a prefill pool and a decode pool.
 
-    A prefill never waits for a decode server, so the prefill pool can be simulated before the
-    decode pool. Then the prefilled requests are sent to the decode pool in order of time.
+    A prefill never waits for a decode server, so the prefill pool is simulated first.
 
     Args:
         replicas: all servers, the prefill servers first.
-        keep: called with a server and the records of the requests that ended at it.
     """
 
     def __init__(
@@ -67,22 +62,20 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, SimulatedRequest] = {}
-        """The unfinished requests, as the client sent them, by id."""
         self._coming: list[tuple[float, int]] = []
-        """A heap of prefilled requests: (arrival time at the decode server, id)."""
+        """A heap of prefilled requests: (arrival at the decode server, id)."""
         self.ended: list[RoutedRequest] = []
-        """The requests that the router has answered. The caller empties this list."""
+        """The answered requests. The caller empties this list."""
         self.lost = 0
-        """Number of requests for which no server was up."""
+        """Requests for which no server was up."""
 
     @property
     def busy(self) -> bool:
-        """Return whether at least one request has not ended."""
+        """Whether a request has not ended."""
         return bool(self._open or self.ended)
 
     def receive(self, request: SimulatedRequest) -> None:
-        """Receive a request from a client. The caller must first call `advance` with the request's
-        time."""
+        """Receive a client's request, after `advance` to its time."""
         bits = self._ids.getrandbits(128) or 1
         self._open[bits] = request
         only_prompt = replace(

@@ -1,4 +1,4 @@
-"""Define the data type of a fault: its cause, time, severity and replica."""
+"""A fault: its cause, time, severity and replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -35,15 +35,14 @@ CAUSES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFault:
-    """A fault from `start_s` until `end_s`. At severity 1, the fault's effect is clearly
-    visible."""
+    """A fault from `start_s` until `end_s`. At severity 1, its effect is clearly visible."""
 
     cause: str
     start_s: float
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The number of the affected replica, for faults that affect only one replica."""
+    """The affected replica, if the fault affects only one."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

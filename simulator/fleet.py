@@ -1,5 +1,5 @@
-"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second. Pure. The
-configuration and its seed determine every record and every sample."""
+"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second. Pure: the
+configuration, with its seed, determines every record and sample."""
 
 import heapq
 import random
@@ -24,7 +24,7 @@ from telemetry.gpus import GpuSample
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""Interval in seconds between two samples of an engine or GPU, as in the instrumentation."""
+"""Seconds between two samples, as in the instrumentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,26 @@ class ReplicaSecond:
     replica: str
     region: str
     records: list[RequestRecord]
-    """The requests that ended in this second, in the order of their ends."""
+    """The requests that ended, in the order of their ends."""
     state: EngineState | None
-    """The engine's state at the end of the second; None while the server is down."""
+    """The state at the end of the second; None while the server is down."""
     gpus: tuple[GpuSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """The telemetry of the fleet in one second. The second ends at the virtual time `at_s`."""
+    """The telemetry of the fleet in the second that ends at `at_s`."""
 
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     routed: tuple[RoutedRequest, ...] = ()
-    """The requests that the router answered in this second; empty without prefill replicas."""
+    """The requests that the router answered; empty without prefill replicas."""
     lost: int = 0
-    """Number of requests since the start of the simulation that arrived while no server was up."""
+    """Requests so far that arrived while no server was up."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Simulate the fleet until every request has ended. Yield one second at a time. Before the
-    simulation, `world_of` adds what the fleet's faults require."""
+    """Simulate the fleet, with what its faults require, until every request has ended."""
     yield from _Fleet(world_of(config)).seconds()
 
 
@@ -73,7 +72,7 @@ class _Fleet:
         self._coming = heapq.merge(self._arrivals(), *self._events(), key=attrgetter("at_s"))
         self._next: SimulatedRequest | Event | None = next(self._coming, None)
         self._deadlines: list[tuple[float, int, int]] = []
-        """A heap of the clients' timeouts: the instant, the replica, the request's number."""
+        """A heap of the clients' timeouts: instant, replica, number of the request."""
         self._lost = 0
 
     def seconds(self) -> Iterator[Second]:
@@ -132,7 +131,6 @@ class _Fleet:
                 heapq.heappush(self._deadlines, deadline)
 
     def _let_give_up(self, until: float) -> None:
-        """Abort the requests that time out before `until`, and send retries."""
         while self._deadlines and self._deadlines[0][0] < until:
             at_s, place, number = heapq.heappop(self._deadlines)
             self._advance(at_s)
@@ -227,5 +225,4 @@ class _Fleet:
                 )
 
     def _until_the_end(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the events that occur before the end of the traffic."""
         return takewhile(lambda event: event.at_s < self._limit_s, events)

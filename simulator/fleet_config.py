@@ -12,7 +12,6 @@ Router = Literal["least_outstanding", "round_robin", "cache_aware"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 
 DISAGGREGATED_FAULTS = ("kv_transfer", "load_exceeds_capacity", "gpu_throttling")
-"""The faults that are possible in a fleet with prefill replicas."""
 
 REGIONS = ("eu-west-1", "us-east-1")
 
@@ -23,22 +22,20 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """Number of replicas that only do prefill. The first replicas do prefill, and the other
-    replicas only decode. With 0, each replica does both prefill and decode."""
+    """The first replicas, which only prefill; the others then only decode. 0: each does both."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     faults: tuple[SimulatedFault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """The regions of the replicas, assigned in turn: the first replica to the first region."""
+    """Assigned to the replicas in turn."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties that the simulated servers have and the replay's model of a server lacks; None for
-    servers without such properties."""
+    """Properties that the replay's model of a server lacks."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None: requests arrive until the trace ends; without a
-    trace, there is no end."""
+    """Seconds during which requests arrive. None: until the trace ends; without a trace, for
+    ever."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 
@@ -65,11 +62,11 @@ class FleetConfig:
 
     @property
     def rate_per_s(self) -> float:
-        """Ordinary request rate of each replica, in requests/s."""
+        """The ordinary rate of each replica."""
         return self.workload.rate_per_s / self.replicas
 
     def name_of(self, replica: int) -> str:
-        """Return a replica's `service.instance.id`."""
+        """A replica's `service.instance.id`."""
         if not self.prefill_replicas:
             return f"sim-{replica}"
         if replica < self.prefill_replicas:
@@ -77,7 +74,7 @@ class FleetConfig:
         return f"sim-decode-{replica - self.prefill_replicas}"
 
     def engine_of(self, replica: int) -> EngineConfig:
-        """Return the configuration of a replica's engine."""
+        """The configuration of a replica's engine."""
         if not self.prefill_replicas:
             return self.engine
         role: KvRole = "kv_producer" if replica < self.prefill_replicas else "kv_consumer"

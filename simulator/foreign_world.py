@@ -1,8 +1,7 @@
-"""A foreign world: servers with properties that the step model of `replay/` does not have.
+"""Servers with properties that the step model of `replay/` does not have. Pure.
 
-Pure. The simulator and the replay use the same scheduler and the same formula of the step model. So
-the results of a diagnosis may be better on this simulator than on real servers. In a foreign world,
-the formula of the fitted step model is wrong, as it is for a real server.
+The simulator and the replay share the step model, so a diagnosis may look better here than on real
+servers. In a foreign world the fitted formula is wrong, as for a real server.
 """
 
 import random
@@ -15,20 +14,15 @@ from simulator.conditions import ConditionChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignWorld:
-    """The properties of all servers of a fleet."""
+    """Properties of all servers of a fleet."""
 
     slowdown_per_sequence: float
-    """Relative increase of a step's duration for each sequence in the step.
-
-    The fitted step model cannot represent this increase. To represent this increase, the model
-    would need a term that multiplies the number of sequences by the other work, but it only adds
-    terms.
-    """
+    """Relative increase of a step's duration per sequence in it. The fitted model only adds terms,
+    so it cannot multiply the number of sequences by the other work."""
     drift_ratio: float
-    """Standard deviation of the logarithm of a server's pace. The pace stays the same for many
-    steps. In contrast, the noise of the step model is drawn again for each step."""
+    """Standard deviation of the logarithm of a server's pace, which lasts for many steps."""
     drift_every_s: float
-    """Mean number of seconds between two changes of the pace."""
+    """Mean seconds between two changes of the pace."""
 
     def events(self, replica: int, seed: str) -> Iterator[ConditionChange]:
         """Yield an endless sequence of changes of a replica's conditions."""
@@ -44,4 +38,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""The `source` number of a foreign world's changes. Faults have the numbers 0 and above."""
+"""Faults have the numbers 0 and above."""

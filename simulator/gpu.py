@@ -1,9 +1,7 @@
-"""Compute the GPU samples of a simulated server from its engine's work.
+"""GPU samples of a simulated server, computed from its engine's work. Pure.
 
-Pure. The number of bytes that the GPU reads, and its FLOPs, are computed from the engine's steps,
-context tokens and computed tokens. The activity of the multiprocessors is computed from the
-duration of the steps. If one rank (one GPU of the server) is slow, the other ranks wait in a
-collective operation, which keeps only few multiprocessors active.
+Bytes and FLOPs come from the steps and their tokens. If one rank (GPU) is slow, the others wait in
+a collective operation with few active multiprocessors.
 """
 
 from collections.abc import Mapping
@@ -37,7 +35,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""The shape of Llama-3-8B as an engine reports it, and the source of the constants above."""
+"""Llama-3-8B, as an engine reports it. The constants above follow from it."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -47,14 +45,14 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of a GPU's multiprocessors that are active while the GPU waits for a slow rank."""
+"""Active multiprocessors while a GPU waits for a slow rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Bytes that each rank exchanges per token, in two all-reduces per layer."""
+"""Bytes per token that each rank exchanges, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
-    """Return the description of a machine with this number of ranks (GPUs)."""
+    """Describe a machine with this number of ranks (GPUs)."""
     return Machine(DEVICE, ranks, {**_SHAPE, "tensor_parallel_size": ranks})
 
 
@@ -68,7 +66,7 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals, but not the GPU driver's totals, such as the energy."""
+        """Reset the engine's totals. The driver's, such as energy, continue."""
         self._before = ReplayEngineTotals()
 
     def sample(
@@ -78,7 +76,7 @@ class GpuMeter:
         totals: ReplayEngineTotals,
         conditions: ReplicaConditions,
     ) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the `over_s` seconds since the last call."""
+        """One sample per GPU for the `over_s` seconds since the last call."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

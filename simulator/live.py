@@ -1,10 +1,7 @@
-"""Send a simulated fleet's data to a collector: first past data, then live data.
+"""Connect a simulation to a clock and a collector.
 
-The simulation itself is pure. This module connects the simulation to a clock and a collector. The
-simulation begins `backfill_s` seconds before the start of the run. The simulated seconds before the
-start of the run are sent as fast as the collector accepts them. Each later second is sent when it
-is over. A run with an end stops when all data is delivered, or when the collector has accepted no
-data for a minute.
+The first `backfill_s` seconds are sent as fast as the collector accepts them, each later second
+when it is over.
 """
 
 import os
@@ -33,31 +30,27 @@ from telemetry.gpus import GpuSample
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
-"""Maximum number of seconds in which the remaining data is sent after a stop."""
+"""Time limit for the remaining data after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds between two reports about the amount of undelivered data."""
+"""Seconds between reports about undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""If the simulation is at least this many seconds behind the clock, the run sends full batches
-instead of one batch per second."""
+"""Lag behind the clock from which full batches are sent instead of one per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
-    """The fleet to simulate, and the collector that receives its data."""
+    """The fleet to simulate, and the collector."""
 
     endpoint: str
     fleet: FleetConfig
-    """The configuration of the fleet. The function `run` replaces the configuration's
-    `started_unix_ns` and `duration_s` with values computed from the plan's `backfill_s` and
-    `duration_s`."""
+    """`run` computes `started_unix_ns` and `duration_s` from this plan."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Number of seconds after the start of the run during which requests arrive. None means that
-    requests arrive until the run is stopped. With 0, only past data (the backfill) is sent."""
+    """Seconds of live traffic. None: until the run is stopped. 0: only the backfill."""
     service: str = "vllm"
     truth: Path | None = None
-    """The file to which the active causes are written, one JSON object per line."""
+    """The file for the active causes, one JSON object per line."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
@@ -85,18 +78,12 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate the fleet and send its data until the plan has ended and all data is delivered, or
-    until `stop` is set.
-
-    After `stop` is set, queued data is still sent for up to a few seconds.
+    """Simulate the fleet and send its data until the plan's end or until `stop` is set.
 
     Args:
-        stop: an event that stops the run. The event can be set from any thread or from a signal
-            handler.
-        log_line: called with each line about progress or problems.
-        wait: waits for a number of seconds, or until `stop` is set.
+        stop: may be set from any thread. Queued data is still sent for a few seconds.
+        wait: waits for some seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
-        progress_s: interval in seconds between reports of the amount of undelivered data.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
@@ -174,8 +161,6 @@ def _resource(service: str, replica: str, region: str) -> Resource:
 
 
 class _Batches:
-    """Collects simulated seconds into batches, in order of time."""
-
     def __init__(
         self,
         sender: BatchSender,
@@ -198,11 +183,11 @@ class _Batches:
 
     @property
     def given_up(self) -> bool:
-        """Return whether a run with an end should stop waiting for the collector."""
+        """Whether a run with an end should stop waiting for the collector."""
         return self._plan.duration_s is not None and self._sender.unavailable
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second. Queue each full batch, and wait while the queue is full."""
+        """Add a simulated second. Queue full batches, and wait while the queue is full."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed
@@ -221,14 +206,14 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the data of the collected seconds. If the queue is full, drop and count it."""
+        """Queue the collected data. If the queue is full, drop and count it."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Queue the data of the collected seconds. Wait until all batches were sent or dropped."""
+        """Queue the collected data, and wait until all batches were sent or dropped."""
         if self._records or self._routed:
             self._sender.put(self._requests(), self._stop)
         if self._states or self._gpus:

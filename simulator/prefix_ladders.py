@@ -1,9 +1,7 @@
-"""Compute the prefix ladders of simulated requests.
+"""The prefix ladders of simulated requests. Pure.
 
-Pure. A ladder is a series of digests, called rungs. Each rung is the digest of the first n blocks
-of a prompt, and n increases from rung to rung. Within the shared prefix, the rungs are equal for
-all requests with this prefix. Beyond the shared prefix, rungs are equal only for requests with the
-same prompt.
+A ladder is a series of digests (rungs) of a prompt's first n blocks, for increasing n. Requests
+with a shared prefix share the rungs within it.
 """
 
 from base64 import urlsafe_b64encode
@@ -22,15 +20,14 @@ from tailspan_vllm.request.prefix_ladder import (
 from simulator.workload import SimulatedRequest
 
 _CONVERSATIONS: Final = 4096
-"""The number of shared prefixes whose digests are cached."""
+"""Shared prefixes whose digests are cached."""
 
 
 def ladder(request: SimulatedRequest, block_tokens: int, own: str) -> str | None:
-    """Return a request's ladder; None if its prompt is shorter than a block.
+    """A request's ladder; None if its prompt is shorter than a block.
 
     Args:
-        own: a name of the whole prompt. Requests have the same name only if they have the same
-            prompt.
+        own: a name of the whole prompt, equal only for the same prompt.
     """
     rungs = bisect_right(POSITIONS, request.prompt_tokens // block_tokens)
     if not rungs:
@@ -38,7 +35,7 @@ def ladder(request: SimulatedRequest, block_tokens: int, own: str) -> str | None
     shared, name = 0, ""
     if request.prefix is not None:
         shared = bisect_right(POSITIONS, request.prefix.tokens // block_tokens)
-        # As in vLLM, requests with different adapters share no KV blocks.
+        # As in vLLM, different adapters share no KV blocks.
         name = f"{request.lora}/{request.prefix.name}"
     ends, begins = RUNG_CHARS * (1 + rungs), RUNG_CHARS * (1 + min(shared, rungs))
     return f"{block_tokens}:{_EMPTY}{_rungs(name)[RUNG_CHARS:begins]}{_digests(own)[begins:ends]}"
@@ -51,5 +48,4 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""Every ladder begins with this digest. Two ladders can be compared only if they begin with the
-same digest."""
+"""The beginning of every ladder. Ladders with different beginnings cannot be compared."""

@@ -1,7 +1,6 @@
-"""Simulate one server of the fleet: its front end, its engine and the delivery of responses.
+"""One server of the fleet: its front end, its engine and the delivery of responses. Pure.
 
-Pure. The server receives requests and returns a record of each ended request. The server can be
-restarted. When it stops, its requests fail. The new engine starts with an empty KV cache.
+A restart fails the server's requests, and empties its KV cache.
 """
 
 import random
@@ -29,11 +28,11 @@ from telemetry.gpus import GpuSample
 _FRONT_END = FrontEndModel()
 _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
-"""Number of seconds until the server notices that a client has disconnected."""
+"""Seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
-"""Number of tokens that a slow client's connection buffers: 16 KiB of events."""
+"""Tokens that a slow client's connection buffers: 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
-"""Bandwidth of KV transfers in bytes per second: about 100 Gbit/s."""
+"""Bandwidth of KV transfers: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
 """Share of the prompt tokens whose KV cache comes from another server."""
@@ -52,10 +51,8 @@ class SimulatedReplica:
     """One vLLM server.
 
     Args:
-        name: the server's `service.instance.id`.
-        region: the server's `cloud.region`.
-        seed: seed of the random noise and of the ids.
-        stalls: returns the stalls of the engine after a given virtual time.
+        name, region: its `service.instance.id` and `cloud.region`.
+        stalls: returns the stalls of the engine after a virtual time.
         started_unix_ns: the wall-clock time at virtual time 0.
     """
 
@@ -84,7 +81,7 @@ class SimulatedReplica:
         self._config = config
         self._ready_s: float | None = None
         self._loading_s: float | None = None
-        """Duration of the last start in seconds; None for the first start."""
+        """Duration of the last start; None for the first."""
         self._restart: Restart | None = None
         self._host_busy_s = 0.0
         self._sampled_s = 0.0
@@ -92,22 +89,21 @@ class SimulatedReplica:
 
     @property
     def up(self) -> bool:
-        """True if the server accepts requests."""
+        """Whether the server accepts requests."""
         return self._ready_s is None
 
     @property
     def outstanding(self) -> int:
-        """Number of requests in the front end or the engine."""
+        """Requests in the front end or the engine."""
         return self._engine.outstanding
 
     @property
     def ready_s(self) -> float | None:
-        """The virtual time at which the server will be up again; None while it is up."""
+        """When the server will be up again; None while it is up."""
         return self._ready_s
 
     def change(self, change: ConditionChange) -> None:
-        """Apply a changed condition. The caller must first call `advance` with the time of the
-        change."""
+        """Apply a changed condition, after `advance` to its time."""
         self.conditions.set(change)
         self._apply()
 
@@ -124,10 +120,7 @@ class SimulatedReplica:
         return cut
 
     def receive(self, request: SimulatedRequest) -> RequestRecord | None:
-        """Receive a request. The caller must first call `advance` with the request's time.
-
-        Returns: the record of a rejected request; None for an accepted request.
-        """
+        """Receive a request, after `advance` to its time. Return its record if it is rejected."""
         record = self._record(request)
         config = self._engine.config
         arrived = request.at_s + _FRONT_END.read_s
@@ -166,19 +159,17 @@ class SimulatedReplica:
 
     @property
     def newest(self) -> int:
-        """The number of the request that was received last."""
+        """The number of the last received request."""
         return self._received
 
     def give_up(
         self, number: int, at_s: float
     ) -> tuple[SimulatedRequest | None, list[RequestRecord]]:
-        """End a request whose client gives up at `at_s`. The caller must first call
-        `advance(at_s)`.
+        """End a request whose client gives up at `at_s`, after `advance` to this time.
 
         Returns:
-            The request, or None if it has already ended; and a list with its record. The list is
-            empty if the request is in the batch. In that case, `advance` returns the record at the
-            end of the current step.
+            The request, or None if it has already ended; and its record, unless it is in the batch:
+            `advance` then returns it.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -200,8 +191,7 @@ class SimulatedReplica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the time since the last call, even while the server is
-        down."""
+        """One sample per GPU for the time since the last call, also while down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -209,8 +199,10 @@ class SimulatedReplica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while the server is down. Call this method only once per
-        sample: the longest step is measured since the last call."""
+        """The engine's state; None while the server is down.
+
+        Call it once per sample: the longest step is measured since the last call.
+        """
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -224,7 +216,7 @@ class SimulatedReplica:
             **self._unfinished(at_s),
         }
         longest_step_s = engine.take_longest_step_s()
-        if longest_step_s is not None:  # a second without steps has no longest step
+        if longest_step_s is not None:  # there were steps
             gauges[names.LONGEST_STEP] = longest_step_s
         if fit.ready:
             gauges |= dict(zip(names.STEP_MODEL, fit.coefficients, strict=True))
@@ -287,7 +279,7 @@ class SimulatedReplica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the gauges of requests in flight, as the plugin reports them (`in_flight.py`)."""
+        """The gauges of requests in flight, as in the plugin (`in_flight.py`)."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -315,13 +307,12 @@ class SimulatedReplica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the fit of the step model. The plugin in a real engine computes the same
-        fit, so the errors of the coefficients are realistic."""
+        """Fit the step model as the plugin does, so that its errors are realistic."""
         self._fit.learn(StepWork(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
-        # A step ends when its slowest rank has finished.
+        # A step ends with its slowest rank.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
         engine.clock.slowdown_per_sequence = conditions.total("slowdown_per_sequence")
         engine.loras.pace = conditions.factor("storage_pace")
@@ -329,7 +320,6 @@ class SimulatedReplica:
         self._front_end.pace = conditions.factor("frontend_pace")
 
     def _fetched_tokens(self, request: SimulatedRequest) -> int:
-        """Return the number of prompt tokens whose KV cache comes from another server."""
         if not self._engine.config.kv_connector:
             return 0
         if request.hop is None:
@@ -362,8 +352,6 @@ class SimulatedReplica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. The request's phases end at the time
-        at which the server stopped."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -384,7 +372,7 @@ class SimulatedReplica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose client gave up, with the times known until then."""
+        """A client gave up. The record has the times known until then."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -459,8 +447,7 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time in which a job was not allowed to join the batch. The job waited first for
-    its grammar, then for its KV cache, and then for its adapter."""
+    """Divide the time outside the batch: first grammar, then KV cache, then adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -469,15 +456,12 @@ def _held(job: Job) -> HeldParts:
 
 
 def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
-    """Return the encoder's part of the request's own prefill time, in seconds; None without an
-    encoder. A preemption can move some of the own prefill time to another part. The result never
-    exceeds the remaining own prefill time."""
+    """The encoder's part of the own prefill time, which a preemption may have reduced."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
-    """Return the prefixes of the prompt that other requests may share: the system prompt, and the
-    whole prompt if it may be sent again."""
+    """The prefixes that other requests may share: the system prompt, and a repeated prompt."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

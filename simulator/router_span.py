@@ -1,4 +1,4 @@
-"""Build the span of a request at the simulated router, as real routers report it."""
+"""The span of a request at the simulated router."""
 
 from typing import Final
 
@@ -11,13 +11,12 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""A router does not run the plugin, so its scope is not the plugin's scope."""
+"""Not the plugin's scope, because a router does not run the plugin."""
 NAME: Final = "router"
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span of a request at the router. For the same request, each call returns the same
-    ids."""
+    """The span of a request at the router. Repeated calls return the same ids."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:
@@ -35,6 +34,5 @@ def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: i
 
 
 def span_id_of(routed: RoutedRequest) -> int:
-    """Return the id of the router's span. The span's id consists of the last 64 bits of the
-    request's id."""
+    """The last 64 bits of the request's id."""
     return routed.bits & (2**64 - 1) or 1

@@ -1,8 +1,7 @@
-"""Simulate the router, which chooses the replica for each request.
+"""The router, which chooses the replica for each request. Pure.
 
-Pure. Replicas that are down get no requests. If several replicas have the lowest load, they are
-chosen in turn. If the first of these replicas were always chosen, the other replicas of an idle
-fleet would get no requests.
+Replicas that are down get no requests. Equally loaded replicas are chosen in turn, so that an idle
+fleet uses all of them.
 """
 
 import random
@@ -15,16 +14,12 @@ from simulator.replica import SimulatedReplica
 from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
-"""The prefix-aware router prefers the replica with the request's prefix in its cache. `choose` uses
-another replica if the preferred replica has over 12 requests more than the least loaded replica."""
+"""The prefix-aware router prefers the replica with the request's prefix, unless it has over 12
+requests more than the least loaded one."""
 
 
 class Routing:
-    """The router of one fleet.
-
-    Args:
-        chance: the random number generator that selects the requests that a fault redirects.
-    """
+    """The router of one fleet. `chance` selects the requests that a fault redirects."""
 
     def __init__(self, router: Router, chance: random.Random) -> None:
         self._router = router
@@ -34,7 +29,7 @@ class Routing:
     def choose(
         self, replicas: Sequence[SimulatedReplica], request: SimulatedRequest
     ) -> SimulatedReplica | None:
-        """Return the replica for a request; None if all replicas are down."""
+        """The replica for a request; None if all are down."""
         turn = self._turn
         self._turn += 1
         up = [replica for replica in replicas if replica.up]

@@ -1,7 +1,6 @@
-"""Convert simulated telemetry to the rows of `telemetry/`, without a network.
+"""Convert simulated telemetry to the rows of `telemetry/`, without a network. Pure.
 
-Pure. A record is converted with the instrumentation's span encoder, so the row has the same phases,
-parts and ids as a row that a collector would store. A test compares the two rows.
+The instrumentation's span encoder converts a record, so a row equals the one a collector stores.
 """
 
 from enum import StrEnum
@@ -35,7 +34,7 @@ _NOWHERE: Final = Resource({})
 
 
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
-    """Return a request's row. `number` makes the ids of the row unique."""
+    """A request's row. `number` makes its ids unique."""
     span: Any = span_of(record, _NOWHERE)
     attributes = span.attributes
     given: dict[str, object] = {
@@ -56,8 +55,8 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 
 
 def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
-    """Return the row of a request's time at the router. The column `process` contains the name of
-    the simulated router. For a real router, the collector stores a digest in this column."""
+    """The row of a request at the router. `process` is the router's name; for a real router
+    the collector stores a digest."""
     at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
     first_s = routed.first_byte_s
     return ApplicationOperation(
@@ -75,7 +74,7 @@ def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOper
 def sample_of(
     state: EngineState, at_unix_ns: int, process: int, replica: str, region: str
 ) -> EngineSample:
-    """Return an engine's state as a sample."""
+    """An engine's state as a sample."""
     values: dict[str, Any] = {}
     for name, value in (*state.gauges.items(), *state.totals.items()):
         field = _OF_AN_ENGINE[name]
@@ -97,7 +96,7 @@ def sample_of(
 
 
 def start_of(state: EngineState, process: int, replica: str, region: str) -> EngineStart:
-    """Return the start of an engine as a row."""
+    """The start of an engine as a row."""
     return EngineStart(
         replica=replica,
         engine=state.engine,
@@ -117,5 +116,5 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
 
 
 def plain(value: object) -> object:
-    """Return a value in the type that its column stores."""
+    """A value in the type that its column stores."""
     return value.value if isinstance(value, StrEnum) else value

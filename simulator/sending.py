@@ -1,14 +1,8 @@
-"""Send records and states to a collector in batches over OTLP/HTTP, from a separate thread.
+"""Send records and states in batches over OTLP/HTTP, from a separate thread.
 
-If sending a batch fails, it is tried again until a time limit. Then the batch is dropped, and its
-items are counted. If the collector refuses the batch, it is dropped immediately
-(`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
-only one attempt, until the collector accepts a batch. The batches of an outage thus leave the queue
-quickly, and the data after the outage is not lost. The queue of batches has a limited size. If the
-queue is full, the caller waits, or drops the batch and counts its items. Items that the collector
-rejects are also counted. A redirect counts as a failure, because the collector stored no data.
-Redirects are not followed, because the headers may contain a credential that only the configured
-address may receive.
+A failed batch is tried again until a time limit, then dropped and counted. A refused batch is
+dropped at once. After a drop, each batch gets one attempt until the collector accepts one, so that
+the data after the outage is kept. Redirects are not followed: the headers may contain a credential.
 """
 
 import logging
@@ -41,8 +35,7 @@ from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
 PATIENCE_S = 60.0
-"""Maximum number of seconds for which sending a batch is tried again before the batch is
-dropped."""
+"""Time limit for sending a batch again."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -53,16 +46,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndedRequests:
-    """Ended requests, each with the resource of the server that served it."""
+    """Ended requests, each with its server's resource."""
 
     records: Sequence[tuple[RequestRecord, Resource]]
     routed: Sequence[ReadableSpan] = ()
-    """The spans of requests at the router, which are not counted as requests."""
+    """The spans at the router, which are not counted as requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Engine states with their resources and times, and GPU samples with their resources."""
+    """Engine states with resources and times, and GPU samples with resources."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -76,22 +69,21 @@ Batch = EndedRequests | SampleBatch
 
 @dataclass(slots=True)
 class Sent:
-    """Counts of the data that was sent, dropped or rejected."""
+    """Counts of sent, dropped and rejected data."""
 
     requests: int = 0
-    """Number of requests in accepted batches, including those that the collector rejected."""
+    """In accepted batches, with the rejected ones."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Number of rejected requests in accepted batches (partial success)."""
+    """In accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of rejected metric data points in accepted batches. A sample has several data
-    points."""
+    """Rejected metric data points in accepted batches. A sample has several."""
 
     @property
     def all_delivered(self) -> bool:
-        """True if no data was dropped or rejected."""
+        """Whether no data was dropped or rejected."""
         return not (
             self.dropped_requests
             or self.dropped_samples
@@ -106,9 +98,8 @@ class OtlpExport:
     Headers, certificates and compression come from the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
-        endpoint: the collector's base address, for example `http://127.0.0.1:4318`.
-        sent: the counters. The number of rejected items is added to these counters, and the number
-            of dropped items is sent with every sample.
+        endpoint: the base address, for example `http://127.0.0.1:4318`.
+        sent: gets the rejected items. Its dropped items are sent with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -122,13 +113,13 @@ class OtlpExport:
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, EngineStarts] = {}
         self._started: dict[object, tuple[int, int]] = {}
-        """For each replica, the engine and the time of the last start whose parts were sent."""
+        """Per replica, the engine and time of the last start whose parts were sent."""
         self._sent = sent
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """Return a function that sends the batch once. The function sends the same ids at each
-        call, so a repeated batch creates no duplicates."""
+        """A function that sends the batch once. Each call sends the same ids, so a repeated
+        batch creates no duplicates."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -137,7 +128,7 @@ class OtlpExport:
             if batch.routed:
                 routed = [*map(encode_span, batch.routed)]
                 messages.append(export_of(batch.routed[0].resource, ROUTER_SCOPE, routed))
-            traces = b"".join(messages)  # the concatenation of two protobuf messages is one message
+            traces = b"".join(messages)  # joined protobuf messages are one message
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[EngineStateSample]] = {}
@@ -171,8 +162,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. If this fails, the samples are still
-        sent."""
+        """Send the engine starts that were not sent before. Samples do not depend on this."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -194,7 +184,7 @@ class OtlpExport:
         )
 
     def close(self) -> None:
-        """Stop sending after the current message. This method can be called from any thread."""
+        """Stop sending after the current message. May be called from any thread."""
         self._closed = True
 
 
@@ -203,14 +193,13 @@ def _encoded(metrics: Iterable[MetricsData]) -> bytes:
 
 
 class BatchSender:
-    """A queue of limited size, and the thread that sends its batches in order.
+    """A bounded queue, and the thread that sends its batches in order.
 
     Args:
-        prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
+        prepare: returns a function that sends the batch once.
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        patience_s: maximum number of seconds for which sending a batch is tried again.
-        capacity: maximum number of batches in the queue.
-        receiver: the name of the collector in log messages.
+        capacity: batches in the queue.
+        receiver: the collector in log messages.
     """
 
     def __init__(
@@ -248,17 +237,19 @@ class BatchSender:
 
     @property
     def unavailable(self) -> bool:
-        """True if a batch has been dropped and the collector has accepted no batch since."""
+        """Whether a batch has been dropped and none accepted since."""
         return self._unavailable
 
     @property
     def waiting_requests(self) -> int:
-        """Number of requests that are queued or being sent."""
+        """Requests that are queued or being sent."""
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, and wait while the queue is full. If `stop` is set, do not wait, as in
-        `offer`. Return whether the batch was queued."""
+        """Queue a batch, and wait while the queue is full and `stop` is not set.
+
+        Return whether it was queued.
+        """
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)
@@ -269,8 +260,7 @@ class BatchSender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch if there is room. If there is no room, drop and count the batch, and return
-        False."""
+        """Queue a batch. If there is no room, drop and count it, and return False."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -280,8 +270,10 @@ class BatchSender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until all queued batches have been sent or dropped, or until `stop` is set. Return
-        whether the queue is empty."""
+        """Wait until all batches have been sent or dropped, or until `stop` is set.
+
+        Return whether the queue is empty.
+        """
         deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
             while (
@@ -293,9 +285,7 @@ class BatchSender:
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
-        Args:
-            abandon: called if a batch is still being sent at the time limit, to interrupt the
-                sending.
+        `abandon` interrupts a batch that is being sent at the time limit.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)
@@ -338,10 +328,9 @@ class BatchSender:
         return False
 
     def _attempt(self, send: Callable[[], ExportResponse]) -> ExportResponse:
-        """Send a batch once. Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
-        except Exception as error:  # an exception while sending must not end the thread
+        except Exception as error:  # must not end the thread
             outcome = ExportResponse(ExportVerdict.UNREACHABLE, f"{type(error).__name__}: {error}")
         if outcome.verdict is ExportVerdict.ACCEPTED:
             if self._failing:

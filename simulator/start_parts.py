@@ -1,4 +1,4 @@
-"""Compute the parts of a simulated server's start, as the plugin reports them for a real server."""
+"""The parts of a simulated server's start."""
 
 from typing import Final
 
@@ -8,8 +8,7 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.start_span import span_of_parts
 
 FIRST_S: Final = 48.0
-"""Duration in seconds of a server's first start, which ends before the simulation begins. Real
-starts take seconds to minutes."""
+"""Seconds of a server's first start, before the simulation. Real starts take seconds to minutes."""
 SHARES: Final = {
     names.START_IMPORTS: 0.12,
     names.START_CONFIG: 0.06,
@@ -22,12 +21,11 @@ SHARES: Final = {
     names.START_WARM_UP: 0.11,
     names.START_SERVER: 0.02,
 }
-"""Each part's share of a start's duration, in total 1. The shares are chosen, not measured."""
+"""Shares of a start's duration. Chosen, not measured."""
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
-    """Return the span of an engine's start: the same span at each call. In the simulator,
-    `started_unix_ns` is the time at which the server was ready."""
+    """The span of a start, the same at each call. `started_unix_ns` is its end here."""
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}
     seed = f"{replica} {state.engine} {state.started_unix_ns}"

@@ -1,9 +1,7 @@
-"""Define distributions of prompt and output lengths by their quantiles.
+"""Distributions of prompt and output lengths, given by quantiles. Pure.
 
-Pure. The normal score of a quantile q is the q-quantile of the standard normal distribution.
-Between two given quantiles, the logarithm of the length is a linear function of the normal score.
-Below the lowest and above the highest given quantile, this function continues with the same slope.
-The result is a piecewise lognormal distribution with smooth tails.
+Between two quantiles, the logarithm of the length is linear in the quantile's standard normal
+score. Beyond the outer quantiles the slope continues. The result is piecewise lognormal.
 """
 
 import math
@@ -19,9 +17,8 @@ class Lengths:
     """A distribution of lengths in tokens.
 
     Args:
-        quantiles: the length in tokens at each quantile in (0, 1). At least two quantiles are
-            required, and the length must increase with the quantile.
-        longest: the maximum length in tokens.
+        quantiles: at least two lengths, which increase with the quantile in (0, 1).
+        longest: the maximum length.
     """
 
     def __init__(self, quantiles: Mapping[float, float], longest: int) -> None:
@@ -37,11 +34,11 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Return a random length in tokens."""
+        """A random length."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:
-        """Return the `q`-quantile of the length in tokens, with `q` in (0, 1)."""
+        """The `q`-quantile, with `q` in (0, 1)."""
         return self._at_score(_NORMAL.inv_cdf(q))
 
     def _at_score(self, score: float) -> int:
@@ -54,5 +51,5 @@ class Lengths:
 
 PROMPTS = Lengths({0.10: 207, 0.50: 1020, 0.90: 2734, 0.99: 4142}, longest=8192)
 ANSWERS = Lengths({0.10: 54, 0.50: 129, 0.90: 424, 0.99: 601}, longest=1024)
-# The quantiles of both distributions come from the Azure LLM inference trace 2023, conversation
-# service (Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).
+# Source of the quantiles: Azure LLM inference trace 2023, conversation service
+# (Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).

@@ -1,7 +1,4 @@
-"""Compute the ground truth of a simulation: its causes, with their times, severities and labels.
-
-Pure. The ground truth is stored separately from the telemetry, so that a diagnosis cannot read it.
-"""
+"""The ground truth of a simulation, stored separately so that a diagnosis cannot read it. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -13,25 +10,23 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCause:
-    """A cause in the simulation. `end_unix_s` is None if the cause has no end."""
+    """A cause in the simulation. `end_unix_s` is None without an end."""
 
     cause: str
     severity: float
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests, or of the requests that cause the fault; empty if all
-    requests are affected."""
+    """Labels of the affected requests, or of those that cause the fault; empty: all requests."""
     affects: str
-    """The latency that becomes longer."""
 
     def line(self) -> str:
-        """Return a line of JSON."""
+        """A line of JSON."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
 
 def truth_of(config: FleetConfig) -> tuple[SimulatedCause, ...]:
-    """Return the causes in a simulation, in the order of its faults."""
+    """The causes in the order of the faults."""
     config = world_of(config)
     began_s = config.started_unix_ns / 1e9
     return tuple(

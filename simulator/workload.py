@@ -1,8 +1,7 @@
-"""Generate the traffic of a fleet: a stream of requests.
+"""The traffic of a fleet: a stream of requests. Pure: the seed determines it.
 
-Pure: the seed determines the stream. By default, arrivals are a Poisson process, and prompt and
-output lengths have the distribution of a chat service. If a recorded trace is given, arrivals and
-lengths come from the trace. Tenants are always drawn at random.
+By default, arrivals are a Poisson process, and lengths are those of a chat service. A recorded
+trace replaces both. Tenants are always drawn at random.
 """
 
 import random
@@ -23,12 +22,12 @@ class Prefix(NamedTuple):
 
 
 class SimulatedHop(NamedTuple):
-    """A request's visit to a prefill server or to a decode server."""
+    """A request's visit to a prefill server or a decode server."""
 
     bits: int
-    """The id of the request, which the router sends to both servers."""
+    """The request's id, which both servers get."""
     prefilled: bool
-    """Whether a prefill server has computed the KV cache of the prompt."""
+    """Whether the KV cache of the prompt has been computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +49,34 @@ class SimulatedRequest:
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """Number of tokens in the complete output."""
     cut: bool = False
-    """True if the output ends because it reaches max_tokens."""
+    """Whether the output ends at max_tokens."""
     prefix: Prefix | None = None
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of output tokens after which the client disconnects; None if the client stays
-    connected."""
+    """Output tokens after which the client disconnects; None: it stays."""
     prompt: str | None = None
-    """Name of the prompt; requests with the same name have the same prompt. None means that no
-    other request has this prompt."""
+    """A name that requests with the same prompt share; None: no other request has it."""
     timeout_s: float | None = None
-    """Seconds after which the client gives up without a complete response; None for no limit."""
+    """Time after which the client gives up; None: never."""
     retries: int = 0
-    """Number of times that the client sends the request again, immediately after a timeout."""
+    """How often the client sends the request again after a timeout."""
     malformed: bool = False
     lora: str | None = None
     grammar_s: float = 0.0
-    """Seconds to compile the grammar of the structured output; 0 if there is nothing to compile."""
+    """Time to compile the grammar of a structured output."""
     encoder_s: float | None = None
-    """Seconds that the encoder takes for the prompt's images; None if the model accepts no
-    images."""
+    """The encoder's time for the images; None if the model takes none."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """Reading speed of the client in tokens per second; None for unlimited."""
+    """The client's reading speed; None: unlimited."""
     hop: SimulatedHop | None = None
-    """The request's visit to its prefill server or decode server; None if one server does both."""
+    """None if one server does both prefill and decode."""
 
 
 IMAGE_S = (0.02, 0.08)
-"""Minimum and maximum seconds that the encoder takes for an image. Chosen, not measured."""
+"""Range of the encoder's time for an image. Chosen, not measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
@@ -101,27 +96,21 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Probability that a prompt begins with one of the tenant's system prompts, if the prompt is
-    longer than this system prompt."""
+    """Probability that a prompt begins with a shorter system prompt of its tenant."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. The default is 1, because chat responses are streamed.
-
-    The first byte of an unstreamed response is sent when the response is complete. So a few
-    unstreamed responses would be the whole tail of TTFT.
-    """
+    """Share of streamed responses. A few unstreamed ones would be the whole tail of TTFT."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests that use an adapter. The first adapters are used most often."""
+    """Share of the requests with an adapter. The first adapters are used most often."""
     image_share: float = 0.0
-    """Share of the requests with an image; 0 if the model accepts no images."""
+    """Share of the requests with an image; 0 if the model takes none."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace, whose arrivals and lengths are used; empty for random arrivals and
-    lengths."""
+    """A recorded trace; empty for random arrivals and lengths."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -133,7 +122,7 @@ class Workload:
 
     @classmethod
     def replay(cls, trace: tuple[TraceRow, ...]) -> Self:
-        """Return a workload that replays a recorded trace."""
+        """A workload that replays a trace."""
         return cls(rate_per_s=len(trace) / max(trace[-1].at_s, 1.0), trace=trace)
 
     def arrivals(
@@ -158,7 +147,7 @@ class Workload:
         turns: ActiveConversations | None = None,
         row: TraceRow | None = None,
     ) -> SimulatedRequest:
-        """Return a random request. If `row` is given, its lengths come from this row of a trace."""
+        """A random request, with the lengths of `row` if it is given."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

@@ -11,21 +11,19 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Maximum age of data on arrival. Exporters send every few seconds, so older data was delayed, or
-its sender's clock is behind."""
+"""Maximum age of data on arrival. Exporters send every few seconds."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of the deletion of old rows; a longer delay is reported. After a downtime of
-Tailspan, a delay is normal: deletion catches up within the length of the downtime."""
+"""Maximum delay of the deletion of old rows. A downtime causes as long a delay."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
-"""The same value as `exporters.totals.slo.LATE_NS`."""
+"""Equal to `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = "; tailspan_slo_* does not count this sender's requests, because they arrive too late"
 _LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Compare the clocks of the senders with the collector's clock."""
+    """Compare the clocks of the senders with the collector's."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
@@ -94,7 +92,7 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 
 
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
-    """Compare each server's clock with its clients' clocks, using requests that both reported."""
+    """Compare each server's clock with its clients', in requests that both reported."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 

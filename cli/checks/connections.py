@@ -18,18 +18,16 @@ from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 RECENT_S = 60
-"""Maximum age of the newest telemetry. A running server reports every few seconds, even without
-requests."""
+"""Maximum age of the newest telemetry. An idle server also reports every few seconds."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Only servers that reported within this time before the newest telemetry are checked for a
-price."""
+"""Only servers that reported within this time before the newest telemetry need a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
     """Check that the database opens, and that its telemetry is recent.
 
-    Without `server_expected`, old telemetry is not a failure.
+    Old telemetry is a failure only with `server_expected`.
     """
     from store.columns.request_columns import slow_because
     from store.database import masked_url, open_database
@@ -159,7 +157,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
 
 
 def vllm(url: str) -> Iterator[CheckFinding]:
-    """Check that a vLLM server is healthy and exports the state of its engine."""
+    """Check the health and the metrics of a vLLM server."""
     health = http_check.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
         yield CheckFinding(
@@ -182,7 +180,7 @@ def vllm(url: str) -> Iterator[CheckFinding]:
 
 
 def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that the collector accepts an export over gRPC."""
+    """Export over gRPC."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
@@ -197,8 +195,7 @@ def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC's message lists all attempts to connect. Only the last error in this message is
-            # shown.
+            # gRPC's message lists all attempts to connect.
             why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield CheckFinding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -209,7 +206,7 @@ def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
 
 
 def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that the collector accepts an export over HTTP."""
+    """Export over HTTP."""
     where = authority(host, port)
     # An empty body is a valid OTLP message, and so is an empty response.
     url = f"{access.scheme}://{where}/v1/traces"
@@ -223,7 +220,7 @@ def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
 
 
 def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
+    """Check /metrics and the readiness probe."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
         answer = http_check.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
@@ -251,8 +248,7 @@ def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Check
 
 
 def tasks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Report components that failed earlier and work now. `/readyz` lists the components that fail
-    now."""
+    """Report components that failed earlier and work now."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
@@ -271,7 +267,7 @@ def tasks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFi
 
 
 def refusals(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Yield the number of items that the collector has refused since it started, by reason."""
+    """Report the items that the collector has refused, by reason."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:
@@ -331,7 +327,7 @@ def scrapes(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Check
 
 
 def explorer(host: str, port: int, base_path: str = "") -> Iterator[CheckFinding]:
-    """Check that the explorer serves its pages under the given base path."""
+    """Check that the explorer serves its pages under the base path."""
     where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
     answer = http_check.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:

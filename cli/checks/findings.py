@@ -1,4 +1,4 @@
-"""The result of a check, and instructions to repair the problem."""
+"""The result of a check, and how to repair the problem."""
 
 import json
 from collections.abc import Iterator
@@ -12,13 +12,7 @@ _WIDEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """The result of one check.
-
-    Attributes:
-        ok: whether the check passed, or None if the result is neither good nor bad.
-        detail: the result in one line.
-        mend: instructions to repair the problem.
-    """
+    """The result of a check in one line. `ok` is None if it is neither good nor bad."""
 
     check: str
     ok: bool | None
@@ -27,7 +21,7 @@ class CheckFinding:
 
 
 def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
-    """Yield the findings of a check, and a finding for an error that the check raises."""
+    """Yield a check's findings, and one for an error that it raises."""
     try:
         yield from look
     except Exception as error:  # any error here is a defect of the check
@@ -39,19 +33,19 @@ def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
 
 
 def as_json(finding: CheckFinding) -> str:
-    """Return a finding as a JSON object on one line."""
+    """A JSON object on one line."""
     return json.dumps(asdict(finding))
 
 
 def as_text(finding: CheckFinding) -> str:
-    """Return the result in one line, and instructions, if any, in a second line."""
+    """The result in one line, and the repair, if any, in a second line."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"
     return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line
 
 
 def length(seconds: float) -> str:
-    """Return a duration as text."""
+    """A duration as text."""
     for unit, unit_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * unit_s:
             return f"{seconds / unit_s:,.0f} {unit}"

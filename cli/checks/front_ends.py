@@ -1,4 +1,4 @@
-"""List the servers whose front end is not Python, for `tailspan doctor`."""
+"""List the servers whose front end is not Python."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,7 @@ _WIDEST: Final = 120
 
 
 def front_ends(url: str | None) -> Iterator[CheckFinding]:
-    """Yield a finding for each server whose requests are measured only by the engine core."""
+    """Yield each server whose requests are measured only by the engine core."""
     from store.queries import Window
     from store.replicas.engine_only_replicas import engine_only_replicas
 

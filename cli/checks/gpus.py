@@ -1,5 +1,4 @@
-"""The GPU checks of `tailspan doctor`: the GPUs of this machine, and the GPU readers of a running
-Tailspan."""
+"""Check the GPUs of this machine, and the GPU readers of a running Tailspan."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ _ELSE: Final = "run nvidia-smi or amd-smi for details"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[CheckFinding]:
-    """Check which values the GPUs report, and why other values are missing."""
+    """Check which values the GPUs report, and why others are missing."""
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
 

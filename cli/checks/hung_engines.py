@@ -22,7 +22,7 @@ UNFINISHED: Final = (
 
 
 def steps(url: str | None) -> Iterator[CheckFinding]:
-    """Yield a finding for each replica that hangs, or one finding if no replica hangs."""
+    """Yield each replica that hangs, or one finding if none hangs."""
     from store.database import open_database
     from store.errors import StoreError
 
@@ -42,13 +42,13 @@ def steps(url: str | None) -> Iterator[CheckFinding]:
 
 
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
-    """Return a line for each replica that hangs."""
+    """A line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
     return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 
 
 def sentence(each: HungReplica) -> str:
-    """Return a sentence about a replica that hangs."""
+    """Describe a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (
         f"{printable(each.replica, _WIDEST)} has {requests} running, but {each.no_step_text}"

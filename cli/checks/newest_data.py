@@ -1,4 +1,4 @@
-"""Query the newest data, for checks and status commands."""
+"""Query the newest data."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,10 +11,9 @@ _Found = TypeVar("_Found")
 
 
 def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `query` with the open database and the time of its newest data (unix ns).
+    """Call `query` with the database and the time of its newest data (unix ns).
 
-    Return the result of `query`, or None if the database is empty or does not respond. The check of
-    the database reports both problems.
+    Return None if the database is empty or does not respond, which another check reports.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -1,4 +1,4 @@
-"""Check that the objectives count incoming requests, for `tailspan doctor`."""
+"""Check that the objectives count incoming requests."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,13 +30,10 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
-    """Yield a finding for each blind objective: one that counts too few requests or probes to
-    alert. For example, the filter of a blind objective names a model that no server has.
+    """Yield each blind objective: one that counts too few requests or probes to alert.
 
-    Then yield one finding with all other objectives on requests, and one finding with all other
-    objectives on probes. Yield nothing if the database has no recent requests.
-
-    Without `paths`, the built-in objectives are checked. `port` is the port of `/metrics`.
+    Then list the other objectives. Without recent data, yield nothing. Without `paths`, check the
+    built-in objectives. `port` is the port of `/metrics`.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives
@@ -73,12 +70,10 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
-    """Map each objective on `/metrics` to the reason why it is blind, or to None without a
-    reason."""
+    """Map each objective on `/metrics` to the reason why it is blind, or None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # These counters are totals since Tailspan started, so the late requests may have arrived long
-    # ago. Late requests are a problem only if a sender's clock is behind now.
+    # The counters are totals since the start. Late requests matter only if a clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
@@ -99,11 +94,7 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Map each objective to the reason why it is blind, or to None.
-
-    Objectives on requests are omitted if no request was received in the last hour. Objectives on
-    probes are omitted if no probe was due in the last hour.
-    """
+    """Map each objective with recent requests or probes to why it is blind, or None."""
     from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)
     requests, probes = request_count(engine, hour), probe_count(engine, hour)

@@ -1,4 +1,4 @@
-"""Read the metrics that a running Tailspan exports."""
+"""Read the metrics of a running Tailspan."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,22 +6,18 @@ from cli.options.addresses import authority
 from server import http_check
 from server.client_access import ClientAccess
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0
 MAX_BYTES: Final = 64 * 2**20
-"""Maximum size of the response. For a thousand replicas, Tailspan exports about 40 MB, and the
-metrics that `tailspan doctor` needs come last, so a smaller maximum would cut them off."""
+"""A thousand replicas produce about 40 MB."""
 
 
 def own_series(
     host: str, port: int, access: ClientAccess, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
-    """Return the samples whose name has one of these prefixes.
-
-    Return an empty list if the port is closed or belongs to another program.
-    """
+    """The samples whose name has one of these prefixes; none if another program answers."""
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"

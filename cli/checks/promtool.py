@@ -1,4 +1,4 @@
-"""Check the rules generated from objectives with promtool, if it is installed."""
+"""Check generated rules with promtool, if it is installed."""
 
 import shutil
 import subprocess
@@ -14,8 +14,7 @@ TIMEOUT_S = 60
 
 
 def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
-    """Return an error for each objective whose rules promtool rejects. Return [] if promtool is not
-    installed."""
+    """An error for each objective whose rules promtool rejects."""
     promtool = shutil.which("promtool")
     if promtool is None or not objectives or _refusal(promtool, objectives) is None:
         return []

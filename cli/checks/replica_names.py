@@ -1,4 +1,4 @@
-"""Check that each server has its own name, for `tailspan doctor`."""
+"""Check that each server has its own name."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""`tailspan advise`: find the changes that would shorten the latency of the recorded traffic."""
+"""`tailspan advise`."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if there is no advice, because the traffic cannot be replayed."""
+"""Exit status: the traffic cannot be replayed."""
 
 
 @click.command(
@@ -37,12 +37,10 @@ def advise(
 ) -> None:
     """Rank changes by their predicted effect on the recorded traffic.
 
-    `tailspan advise` replays the requests of the range with each common change that applies to the
-    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change, the
-    command prints the effect on P50 and P99 with a 95 % interval, on each objective's attainment,
-    and on the cost. The change with the largest gain relative to its effort comes first. The list
-    includes changes without a gain, and changes that a replay cannot judge, such as a smaller
-    model.
+    The requests of the range are replayed with each change that applies to the engines:
+    quantisation, KV cache, batch and chunk sizes, routing, replicas. The effect on P50 and P99 is
+    printed with a 95 % interval, with each objective's attainment and the cost. The largest gain
+    relative to the effort comes first. Changes that a replay cannot judge are listed too.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """

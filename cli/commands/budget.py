@@ -1,4 +1,4 @@
-"""`tailspan budget`: show how the slow requests spent a latency budget, per layer."""
+"""`tailspan budget`."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from analysis.budget.budget_file import PRESETS
 from cli.options.question import open_selection, question_options
 
 OVER: Final = 1
-"""Exit status if the budget is exceeded, so that a pipeline stops."""
+"""Exit status: the budget is exceeded."""
 
 
 @click.command(
@@ -34,14 +34,12 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
     """Show how the slow requests spent a latency budget, per layer.
 
     A budget file limits a latency, and the time of each layer: application before the model,
-    network, front end, queue, prefill, decode, delivery, application after the model. The command
-    prints the time of each layer in the slowest requests (those beyond the budget's percentile),
-    and the reduction that each layer needs. The values are means over these requests, so they sum
-    to the mean latency of these requests.
+    network, front end, queue, prefill, decode, delivery, application after the model. The output
+    has the mean time of each layer in the requests beyond the budget's percentile, and the
+    reduction that it needs.
 
-    The time in the network is known only for requests with a client's span. The time in the
-    application is known only if the application sends spans of OpenTelemetry's GenAI conventions. A
-    layer whose time is unknown is not compared with its budget.
+    The network is known only with a client's span, the application only with spans of
+    OpenTelemetry's GenAI conventions. An unknown time is not compared with its budget.
 
     Exit status 1: the percentile exceeds the budget.
     """

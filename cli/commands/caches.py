@@ -1,4 +1,4 @@
-"""`tailspan caches`: show what caches in front of the model answered."""
+"""`tailspan caches`."""
 
 import json
 from collections.abc import Sequence
@@ -67,16 +67,15 @@ def caches(
     """Show what caches in front of the model answered, and what this saved.
 
     These are semantic, embedding and response caches of applications and gateways, not prefix
-    caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is not a
-    request, so percentiles, objectives, bills and diagnoses do not include it.
+    caches. Spans report their hits and misses (docs/caches.md). Percentiles, objectives, bills and
+    diagnoses do not include hits.
 
-    The hit rate is hits divided by hits and misses. The 95 % interval of the hit rate (Wilson)
-    treats lookups as independent. The time of a hit is the time of the whole answer, as the client
-    or the gateway measured it. The time of the lookup alone is known only if the cache reports it.
+    The hit rate is hits divided by hits and misses, with a 95 % interval (Wilson). The time of a
+    hit is that of the whole answer. The time of the lookup is known only if the cache reports it.
 
-    The saving is an estimate at the current prices: each hit saves the mean cost and engine time of
-    the answered requests of its tenant and model in the range. If the tenant has no such requests,
-    the mean of the model is used. The cost of lookups and embeddings is not subtracted.
+    The saving is an estimate at current prices: each hit saves the mean cost and engine time of the
+    answered requests of its tenant and model, or else of its model. The cost of lookups and
+    embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)
@@ -93,7 +92,7 @@ def caches(
 
 
 def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
-    """Return the answer as a JSON object, with null for unknown values."""
+    """The answer as JSON, with null for unknown values."""
     return {
         "from": found.window.from_unix_ns / 1e9,
         "to": found.window.to_unix_ns / 1e9,

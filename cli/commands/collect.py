@@ -1,4 +1,4 @@
-"""`tailspan collect`: `tailspan up` without the explorer."""
+"""`tailspan collect`."""
 
 from typing import Any
 
@@ -13,9 +13,8 @@ _OF_UP = ("vllm", "simulate", "explorer_port", "no_explorer", "sign_in", "base_p
 def _collect(**given: Any) -> None:
     """Run the collector and the exporter until Ctrl-C.
 
-    This is `tailspan up` without the explorer: `tailspan collect` receives OTLP, exports /metrics,
-    evaluates objectives, computes rollups and deletes old data. `tailspan ui` can show the same
-    database on another machine.
+    This is `tailspan up` without the explorer. `tailspan ui` can show the same database on another
+    machine.
     """
     click.get_current_context().invoke(up, no_explorer=True, **given)
 

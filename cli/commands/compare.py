@@ -1,4 +1,4 @@
-"""`tailspan compare`: compare latencies before and after a change, at the same mix and load."""
+"""`tailspan compare`."""
 
 import json
 from collections.abc import Sequence
@@ -15,10 +15,9 @@ from cli.options.shared import objectives_option
 from store.queries import Window
 
 METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
-"""The keys of `analysis.compare.work_terms.METRICS`. The keys are repeated here, because importing
-that module delays each command."""
+"""The keys of `analysis.compare.work_terms.METRICS`, whose import would delay each command."""
 WORSE: Final = 1
-"""Exit status if the latency is worse, so that a pipeline stops."""
+"""Exit status: the latency is worse."""
 
 
 @click.command(
@@ -43,7 +42,7 @@ Examples:
     multiple=True,
     metavar="LABEL=VALUE",
     help="Select the requests before the change by this label, in addition to --where. The label"
-    " version has the version of vLLM.",
+    " version is the version of vLLM.",
 )
 @click.option(
     "--after-where",
@@ -78,8 +77,7 @@ Examples:
     "--one-look",
     "one_look",
     is_flag=True,
-    help="Print a narrower confidence interval, which is valid for a single run of the command, but"
-    " not in a pipeline that repeats the command.",
+    help="Print a narrower interval, which is valid for a single run of the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
@@ -99,30 +97,20 @@ def compare(
 ) -> None:
     """Compare latencies before and after a change, at the same mix and load.
 
-    Compare two ranges with --before and --after. To compare two sets of requests of one range, such
-    as a canary and the rest, use --before-where and --after-where, and select the range with
-    --last, or with --from and --to.
+    Compare two ranges (--before, --after), or two sets of requests of one range, such as a canary
+    and the rest (--before-where, --after-where).
 
-    The difference of the percentile is the sum of three parts: mix (the requests differ), load (the
-    other work on the engines differs) and change (the rest). To compute these parts, each request
-    after the change is matched with requests before the change that have the same tenant, route and
-    adapter, and about the same work. The length of the output is not matched, because a change can
-    affect it.
+    The difference of the percentile is the sum of mix (the requests differ), load (the other work
+    on the engines differs) and change (the rest). Requests are matched by tenant, route, adapter
+    and work; output lengths are not matched, because a change can affect them.
 
-    The verdict is about the change only: worse, better, no_worse (the change is within the margin)
-    or undecided (the output has the reason). Each run of the command is called a look: it compares
-    the requests that have arrived so far. If the range after the change begins at a fixed time, the
-    confidence interval is valid for any number of looks. A pipeline may then run the command every
-    minute and stop at the first "worse". If the range moves (--last), the interval is valid for 20
-    looks.
+    The verdict is about the change: worse, better, no_worse (within the margin) or undecided. If
+    the range after the change begins at a fixed time, the interval is valid for any number of runs.
+    If it moves (--last), the interval is valid for 20 runs.
 
-    The output also has the change at each load (number of running requests), and the coefficients
-    of the engine steps (the time per unit of work). The total change in the output includes the
-    load that the change itself caused. To compute the total change, the requests are replayed on a
-    model of the server before the change; --fast omits this replay.
-
-    If tailspan what-if predicted the change, the output compares the prediction with the measured
-    change.
+    The total change includes the load that the change itself caused, by a replay of the requests on
+    a model of the server before the change; --fast omits it. A prediction of tailspan what-if is
+    compared with the measurement.
 
     Exit status 1: the latency is worse.
     """

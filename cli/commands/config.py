@@ -1,4 +1,4 @@
-"""`tailspan config`: show the arguments of engines, and the differences between configurations."""
+"""`tailspan config`."""
 
 import json
 from typing import Any
@@ -28,12 +28,10 @@ Examples:
 @database_option
 @config_option
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
-    """Show each engine's configuration, or one configuration's arguments, or how two configurations
-    differ.
+    """Show each engine's configuration, one configuration's arguments, or how two differ.
 
-    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. The
-    first digits of a FINGERPRINT are enough if they are unique. Without a fingerprint, the command
-    lists the configuration of each engine's last start.
+    A FINGERPRINT identifies a configuration: the value of `config` in each request, or its first
+    digits. Without one, the command lists the configuration of each engine's last start.
     """
     if "" in fingerprint:
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""`tailspan cost`: print the bill of a time range by category."""
+"""`tailspan cost`."""
 
 import json
 from collections.abc import Mapping
@@ -78,25 +78,24 @@ def cost(
 ) -> None:
     """Print the cost of serving.
 
-    The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
+    The bill is the price of all engines for the minutes for which they were up. It is the sum of
 
-    This sum equals the price of all engines for the minutes for which they were up.
-    A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
-    "Idle" is the time between steps. "Loading" is the time from the start of a process until its
-    engine was ready. "Unbilled" is step time of requests that have not ended, or whose step times
-    were not reported. Current prices apply, not the cost_usd that is stored with each request. The
-    cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
-    range is widened to whole minutes.
+    \b
+    requests    each request's share of each engine step
+    recomputed  work repeated after an eviction
+    idle        time between steps
+    loading     time from the start of a process until its engine was ready
+    unbilled    steps of requests that have not ended, or report no step times
 
-    --where selects the requests to group and to compare with a managed API. The bill still includes
-    all requests. Only --where replica=NAME restricts the bill, to this replica.
+    Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes idle time;
+    tailspan what-if includes it. The range is widened to whole minutes.
 
-    The output divides the time in steps between prefill and decode. For prefill and for decode, it
-    states how much of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU) the engines
-    reached.
+    --where selects the requests to group and to compare with a managed API. Only --where
+    replica=NAME restricts the bill.
 
-    The output also has the price of the same tokens at a managed API (genai-prices), and the volume
-    at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.
+    The output also has the shares of the peak FLOP/s (MFU) and memory bandwidth (MBU) for prefill
+    and decode, the price of the same tokens at a managed API (genai-prices) with the break-even
+    volume, and energy and CO₂, if GPUs report energy.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
@@ -128,7 +127,7 @@ def cost(
 
 
 def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the bill as a JSON object, with null for unknown values."""
+    """The bill as JSON, with null for unknown values."""
     bill = found.bill
     total = bill.total
     return {

@@ -1,4 +1,4 @@
-"""`tailspan dashboards`: write Grafana dashboards to a folder or push them to a Grafana."""
+"""`tailspan dashboards`."""
 
 import json
 import os
@@ -84,8 +84,8 @@ Examples:
     "--prometheus",
     metavar="URL",
     help=(
-        "Also create a data source for the Prometheus that Grafana reaches at this address."
-        " Without this option, readers select an existing data source."
+        "Also create a data source for the Prometheus at this address, as seen from Grafana. By"
+        " default, readers select a data source."
     ),
 )
 @click.option(
@@ -111,8 +111,7 @@ def push(
     """Create or update the folder, the data source and the dashboards in a Grafana. Idempotent.
 
     The token must belong to a service account with the role Editor, or Admin with --prometheus.
-    `tailspan dashboards push` reverts changes that were made in Grafana. --dry-run shows these
-    changes first.
+    Changes that were made in Grafana are reverted; --dry-run shows them first.
     """
     check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS

@@ -1,4 +1,4 @@
-"""`tailspan doctor`: check each connection, and print how to repair failures."""
+"""`tailspan doctor`."""
 
 from collections.abc import Callable
 from pathlib import Path

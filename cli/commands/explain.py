@@ -1,4 +1,4 @@
-"""`tailspan explain`: explain why a latency grew, for which requests, and how to fix it."""
+"""`tailspan explain`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from diagnosis.question import Metric, Span
 from store.queries import Window, request_count
 
 FOUND = 1
-"""Exit status if the latency has grown, so that a pipeline stops."""
+"""Exit status: the latency has grown."""
 
 _OF_A_WINDOW = {
     "last": "--last",
@@ -87,16 +87,15 @@ Examples:
 @click.option(
     "--fast",
     is_flag=True,
-    help="Do not replay the window. Estimate the shares from the step ledger, the plugin's record"
-    " of engine steps.",
+    help="Do not replay the window. The shares are then estimates.",
 )
 @click.option(
     "--request",
     "request_id",
     metavar="ID",
     help=(
-        "Explain one request: the parts of its latency, and the requests that delayed it. The"
-        " whole database is searched for ID: a request id, a trace id, or TRACE/SPAN."
+        "Explain one request of the whole database: the parts of its latency, and the requests that"
+        " delayed it. ID is a request id, a trace id, or TRACE/SPAN."
     ),
 )
 def explain(
@@ -112,32 +111,24 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    The latency has grown if significantly more requests miss an objective than before. Without an
-    objective for this latency, it has grown if the slowest requests became significantly slower.
+    A latency has grown if significantly more requests miss an objective than before; without an
+    objective for this latency, if the slowest requests became significantly slower.
 
-    `tailspan explain` compares the slowest 1 % of the window (a larger share if there are few
-    requests) with the slowest requests of the baseline, and divides the added time among causes.
-    Each cause has a share, the evidence in numbers, and an action.
+    The slowest 1 % of the window (more if there are few requests) are compared with the slowest of
+    the baseline, and the added time is divided among causes. Each cause has a share, the evidence
+    in numbers, and an action.
 
-    To compute the shares, the command replays the window on a model of each engine, with and
-    without each cause. The replay takes some seconds; --fast omits the replay. If the replay does
-    not reproduce the growth, the shares are estimates from the step ledger, printed as "probably
-    most" or "a part".
+    The shares come from replays of the window on a model of each engine, with and without each
+    cause. If a replay does not reproduce the growth, they are estimates from the step ledger,
+    printed as "probably most" or "a part".
 
-    If prefill and decode are on different servers, the rows of both servers are joined to one
-    request. The output then begins with the joined requests: the phases of their TTFT or E2E, and
-    the causes in each pool of servers. The shares of these causes are estimates from the step
-    ledger.
+    If prefill and decode are on different servers, the output begins with the phases of the joined
+    requests and the causes in each pool, whose shares are estimates.
 
-    While Tailspan runs, it stores the answer of each incident. --incident prints the stored answer,
-    and when it was computed. With --fast, --baseline or --where, the answer is computed now. A
-    stored answer does not contain the joined requests.
+    --incident prints the answer that Tailspan stored for the incident. With --fast, --baseline or
+    --where, it is computed now. With TAILSPAN_EXPLORER_URL, --request also prints a link.
 
-    If TAILSPAN_EXPLORER_URL has the address of the explorer, --request also prints the link to the
-    request's page.
-
-    Exit status 1: the latency has grown. 0: it has not grown, or there are too few requests for a
-    verdict.
+    Exit status 1: the latency has grown. 0: it has not, or there are too few requests.
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _is_on_command_line("objectives")):
@@ -221,12 +212,10 @@ def _print_answer(
 
 
 def _has_requests(selection: Selection) -> bool:
-    """Return whether the range has requests, even if none of them has this latency."""
     return request_count(selection.engine, selection.window, equals=selection.equals) > 0
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
-    """Return the explanation with shares computed by replay, and show a progress bar."""
     if explanation.verdict is not ExplanationVerdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:

@@ -1,4 +1,4 @@
-"""`tailspan explain --incident`: explain why the error budget of an objective burned."""
+"""`tailspan explain --incident`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,15 +30,14 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
 
 SHOWN = 5
-"""Maximum number of incidents that an error lists, the newest first."""
+"""How many incidents an error lists, the newest first."""
 
 
 class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`,
-    `explanation` explains the latency that the verdict is about. `stored` is None if the verdict
-    was computed now.
+    The explanation is about the latency of `--metric`, or else of the verdict. `stored` is None if
+    the verdict was computed now.
     """
 
     incident: IncidentRow
@@ -47,9 +46,9 @@ class IncidentAnswer(NamedTuple):
     stored: StoredAnswer | None = None
 
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "IncidentAnswer":
-        """Return the answer with shares computed by replay, for each latency that has causes.
+        """Compute the shares by replay, for each latency that has causes.
 
-        An explanation from a stored answer already has these shares.
+        A stored answer already has them.
         """
         known = () if self.stored is None else self.stored.explanations
 
@@ -79,24 +78,19 @@ def incident_explained(
 ) -> IncidentAnswer:
     """Explain one incident, for all latencies of its objective.
 
-    Return the stored answer. Compute a new answer if none is stored, if the user chose a baseline,
-    if `where` selects only some requests of the incident, or if the replay of the stored answer
-    took too long.
+    Return the stored answer, unless the user chose a baseline, `where` selects only some requests,
+    or the replay of the stored answer took too long.
 
     Args:
-        named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
-            incident that began, alerted or was open at this time.
-        objectives: files and folders of objectives.
-        metric: the latency to print, or None for the latency that the verdict is about.
-        where: labels that select requests among those that the objective counts.
-        baseline: a function that returns the baseline for the incident's window. If it returns
-            None, the baseline is the time before the incident.
+        named: an objective, for its newest incident, or `NAME@TIME` for the one at this time.
+        metric: the latency to print, or None for that of the verdict.
+        where: selects requests among those that the objective counts.
+        baseline: returns the baseline for the incident's window; None: the time before.
         stored: whether a stored answer may be used.
 
     Raises:
-        click.UsageError: there is no such objective or incident, the objective has no latency
-            target, or it does not count the selected requests.
-        click.ClickException: the objectives cannot be read.
+        click.UsageError: no such objective or incident, no latency target, or requests that the
+            objective does not count.
     """
     name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)
@@ -146,7 +140,7 @@ def incident_explained(
 
 
 def incident_line(incident: IncidentRow) -> str:
-    """Return the incident in one line."""
+    """Describe the incident in one line."""
     end = incident.ended_unix_s
     return (
         f"{incident.slo} ({incident.severity}):"
@@ -157,8 +151,7 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
-    """Yield lines with the verdict, with the time of a stored answer, and with the first cause of
-    each latency other than the explained latency."""
+    """Yield the verdict, the time of a stored answer, and the first causes of other latencies."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     if answer.stored is not None:
@@ -169,7 +162,7 @@ def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:
-    """Return the incident as JSON, with instants in unix seconds."""
+    """The incident as JSON, with instants in unix seconds."""
     return {
         "slo": incident.slo,
         "severity": incident.severity,
@@ -180,7 +173,7 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
 
 
 def stored_as_json(stored: StoredAnswer | None) -> dict[str, Any] | None:
-    """Return when a stored answer was computed, as JSON; None without a stored answer."""
+    """Return when a stored answer was computed, as JSON."""
     if stored is None:
         return None
     return {
@@ -191,11 +184,7 @@ def stored_as_json(stored: StoredAnswer | None) -> dict[str, Any] | None:
 
 
 def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
-    """Read the objectives in files and folders.
-
-    Raises:
-        click.UsageError: a file or folder does not exist or cannot be read.
-    """
+    """Read the objectives in files and folders, or raise click.UsageError."""
     try:
         return load(paths).objectives
     except FileNotFoundError as error:

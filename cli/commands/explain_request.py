@@ -1,4 +1,4 @@
-"""`tailspan explain --request`: explain one request, found by its id or its trace."""
+"""`tailspan explain --request`."""
 
 import json
 import os
@@ -17,13 +17,12 @@ _MAX_LISTED: Final = 5
 
 
 def request_text(engine: Engine, words: str, form: str) -> str:
-    """Return the explanation of one request, as text or JSON.
+    """The explanation of one request, as text or JSON.
 
-    Args:
-        words: the id, in a form that `store.requests.lookup` accepts.
+    `words` is the id, in a form that `store.requests.lookup` accepts.
 
     Raises:
-        click.UsageError: no request has this id, or several requests have it.
+        click.UsageError: no request has this id, or several have it.
     """
     found = explain_request(engine, _the_one(engine, words))
     link = _link(found)

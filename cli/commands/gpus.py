@@ -1,4 +1,4 @@
-"""`tailspan gpus`: show the GPUs of this machine, or send their samples to a collector."""
+"""`tailspan gpus`."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import format_option
 from cli.render import gpus as gpu_tables
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from collector.gpus.sampler import ReaderState
     from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup
@@ -54,8 +54,7 @@ PATIENCE_S = 300.0
     ),
 )
 @token_file_option(
-    "File with the token for the collector. The first token in the file is sent. TAILSPAN_TOKENS"
-    " can contain the token instead."
+    "File whose first token is sent to the collector. TAILSPAN_TOKENS can contain it instead."
 )
 @click.option(
     "--tls-ca",
@@ -78,8 +77,8 @@ def gpus(
 ) -> None:
     """Show the state of each GPU, and the reasons for missing values.
 
-    With --endpoint, the command sends samples of this machine's GPUs to a collector on another
-    machine. `tailspan up` samples the GPUs of its own machine automatically.
+    With --endpoint, the samples are sent to a collector on another machine. `tailspan up` samples
+    its own machine automatically.
     """
     if replica is not None:
         about["gpu_replica"] = (*about["gpu_replica"], f"*={replica}")
@@ -110,7 +109,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Sample twice, and return the second sample, because a rate needs two samples."""
+    """The second of two samples, because a rate needs two."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

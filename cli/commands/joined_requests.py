@@ -1,4 +1,4 @@
-"""`tailspan requests --joined`: print each user request once, joined from several engines' rows."""
+"""`tailspan requests --joined`."""
 
 import json
 from collections.abc import Sequence
@@ -21,11 +21,7 @@ TRUNCATED: Final = (
 
 
 def order_of(sort: str) -> str:
-    """Check the value of --sort, and return it.
-
-    Raises:
-        click.UsageError: the key is unknown.
-    """
+    """Check --sort. Raise click.UsageError for an unknown key."""
     key = sort.removeprefix("-")
     if key not in SORTABLE:
         raise click.UsageError(
@@ -35,7 +31,7 @@ def order_of(sort: str) -> str:
 
 
 def print_joined(selection: Selection, form: str, limit: int | None, sort: str) -> None:
-    """Print the joined requests of a range, as a table or as one JSON object per line."""
+    """Print the joined requests of a range."""
     answer = read_joined(selection.engine, selection.window, selection.equals)
     found = _sorted(answer.requests, sort)[:limit]
     if answer.truncated:
@@ -66,7 +62,7 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
 
 
 def nothing_joined(selection: Selection) -> str:
-    """Return the reason why the range has no joined requests."""
+    """Why the range has no joined requests."""
     if queries.request_count(selection.engine, selection.window, equals=selection.equals):
         return (
             f"No joined requests started {text.span(selection.window)}. Requests are joined if an"

@@ -1,4 +1,4 @@
-"""`tailspan stats --joined`: percentiles of users' requests that several engines served."""
+"""`tailspan stats --joined`."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def print_joined_stats(
     by: Sequence[str],
     precision: Literal["auto", "exact", "sketch"],
 ) -> None:
-    """Print the statistics of joined requests, as tables or as one JSON object per group.
+    """Print the statistics of joined requests.
 
     Raises:
         click.UsageError: `precision` is `sketch`.

@@ -1,4 +1,4 @@
-"""`tailspan mcp`: offers the questions of the API to AI assistants, as MCP tools."""
+"""`tailspan mcp`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from cli.options.roles import roles_of
 from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from server.api.worker_pool import WorkerPool
     from server.endpoint_access import EndpointAccess
 
@@ -56,7 +56,7 @@ Examples:
     envvar="TAILSPAN_EXPLORER_URL",
     show_envvar=True,
     metavar="URL",
-    help="Address of the explorer. Each answer then has a link to the page that shows it.",
+    help="Address of the explorer, for a link in each answer to the page that shows it.",
 )
 @timeout_option
 @access_control_options
@@ -78,12 +78,12 @@ def mcp(
 ) -> None:
     """Let AI assistants query Tailspan, over the Model Context Protocol (MCP).
 
-    The assistant gets one tool for each of these commands: stats, explain, requests, cost, caches,
-    slo status, compare, what-if, budget, outside and starts. The tools only read the database,
-    which contains neither prompts nor answers.
+    The assistant gets a tool for each of stats, explain, requests, cost, caches, slo status,
+    compare, what-if, budget, outside and starts. The tools only read the database, which contains
+    neither prompts nor answers.
 
-    An answer has at most 20,000 characters. Longer lists are shortened, and the answer contains the
-    number of omitted elements.
+    An answer has at most 20,000 characters. Longer lists are shortened, with the number of omitted
+    elements.
     """
     from collector.errors import ListenError
     from server.api.limits import ApiLimits

@@ -1,4 +1,4 @@
-"""`tailspan outside`: print the latencies, failures and costs of endpoints, by region."""
+"""`tailspan outside`."""
 
 import json
 
@@ -41,15 +41,13 @@ def outside(
     """Print the latency, the failures and the cost of endpoints, measured where users are.
 
     The results come from `tailspan probe`, by endpoint, model and region. The latencies include
-    only complete answers of the model. `cached` is the number of answers from a gateway's cache.
-    The total wait is the sum of the phases late, dns, connect, tls, server, network, content and
-    transfer. If the server reported no row for the probe, the phase not_split replaces the phases
-    server and network. P95 and P99 are null for too few probes. The prefix cache helps if the whole
-    95 % interval of the median difference (repeated prompt minus new prompt) is below 0.
+    only complete answers of the model; `cached` counts answers from a gateway's cache. The total
+    wait is the sum of late, dns, connect, tls, server, network, content and transfer. Without the
+    server's row of the probe, not_split replaces server and network. P95 and P99 are null for too
+    few probes. The prefix cache helps if the whole 95 % interval of the median difference (repeated
+    prompt minus new prompt) is below 0.
 
-    If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
-    and the number of answered probes is an estimate. Each answered probe of the sample then stands
-    for `scale` probes. Failed probes are counted exactly, without a sample.
+    Above 200,000 probes, latencies come from a sample, of which each probe stands for `scale`.
     """
     from analysis.outside.answer import OutsideQuestion
     from analysis.outside.as_json import as_json

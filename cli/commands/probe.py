@@ -1,4 +1,4 @@
-"""`tailspan probe`: measure the latency of model endpoints from where users are."""
+"""`tailspan probe`."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from cli.options.credentials import check_otlp_headers, insecure_credentials_opt
 from cli.options.extras import check_extra
 from cli.options.formats import format_option
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from probe.plan import ProbePlan
     from probe.sender import ResultSender
     from telemetry.probes import Probe
@@ -39,7 +39,7 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PATH",
     show_default="in $XDG_STATE_HOME/tailspan",
-    help="File that stores how much of today's budget is spent. It is read after a restart.",
+    help="File that stores how much of today's budget is spent.",
 )
 @format_option("A line for each probe, or one JSON object per probe and line.")
 @insecure_credentials_option
@@ -48,9 +48,9 @@ def probe(
 ) -> None:
     """Send small streamed requests to the endpoints in FILE, and print their latencies.
 
-    Run the command near users, in each region. Each endpoint is probed at fixed instants, without
-    retries, and within the daily budget in FILE. If FILE has an `endpoint`, the results are also
-    sent to that collector.
+    Run it near users, in each region. Each endpoint is probed at fixed instants, without retries,
+    and within the daily budget in FILE. If FILE has an `endpoint`, the results are also sent to
+    that collector.
     """
     check_extra("h11", "probe", "tailspan probe")
     from probe.errors import PlanError

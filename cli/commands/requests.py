@@ -1,4 +1,4 @@
-"""`tailspan requests`: list requests, one per line."""
+"""`tailspan requests`."""
 
 import json
 import sys
@@ -23,12 +23,10 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The JSON's keys: every field of a request, and computed values. Users depend on these keys, so
-never remove one."""
+"""The JSON's keys: every field of a request, and computed values. Users depend on them."""
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
-"""The keys to sort by. `network_s` is computed only for the printed rows, so it cannot be a sort
-key."""
+"""`network_s` is computed only for the printed rows, so it cannot be sorted by."""
 
 TEXT_LIMIT = 20
 
@@ -80,12 +78,10 @@ Examples:
 def requests(form: str, limit: int | None, sort: str, joined: bool, **options: Any) -> None:
     """Print requests, with their phases and outcomes.
 
-    The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
-    and unknown values are null. The key network_s is the client's duration minus the server's
-    duration. This difference is known if a client's span or a probe reports the same request. If
-    several sources report a request, the command prints the best report, in the order
-    instrumentation, native, client. Requests of `tailspan probe` are printed only with --where
-    tenant=tailspan-probe.
+    The JSON has one object per line. started_at is in unix seconds, and unknown values are null.
+    network_s is the client's duration minus the server's, if a client's span or a probe reports the
+    same request. Of several reports of a request, the best is printed: instrumentation, native,
+    client. Requests of `tailspan probe` need --where tenant=tailspan-probe.
 
     With --joined, --where selects a request if the row of at least one of its engines matches.
     """

@@ -1,4 +1,4 @@
-"""`tailspan settings`: show the settings of `tailspan up`, and the source of each setting."""
+"""`tailspan settings`."""
 
 import json
 import os
@@ -20,13 +20,7 @@ SECRET_VARIABLES: Final = ("TAILSPAN_FORWARD_HEADERS",)
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """The current value of a setting.
-
-    Attributes:
-        setting: its key in the settings file.
-        value: as the user wrote it, or None if it is not set.
-        source: the environment variable, the file, or the default.
-    """
+    """The key of a setting, its value as the user wrote it, and where it was found."""
 
     setting: str
     value: Any
@@ -46,8 +40,8 @@ Examples:
 def settings(file: Path | None, form: str) -> None:
     """Show the settings of `tailspan up`, and the source of each setting.
 
-    `tailspan settings` reads and checks the settings file and the environment as `tailspan up`
-    does. The command does not print passwords and tokens.
+    The settings file and the environment are checked as `tailspan up` does. Passwords and tokens
+    are not printed.
     """
     from cli.commands.up import up
 
@@ -67,7 +61,7 @@ def settings(file: Path | None, form: str) -> None:
 
 
 def effective_settings(context: click.Context) -> Iterator[EffectiveSetting]:
-    """Yield each setting of `tailspan up`, and the variables with secrets, without their values."""
+    """Yield each setting, and the variables with secrets, without their values."""
     for each in all_settings():
         value, source = each.consume_value(context, {})
         yield EffectiveSetting(each.key, _as_json(each, value), _source(context, each, source))

@@ -1,4 +1,4 @@
-"""`tailspan simulate`: send the telemetry of a simulated vLLM fleet to a collector."""
+"""`tailspan simulate`."""
 
 import json
 import signal
@@ -52,8 +52,8 @@ Examples:
     default=0,
     metavar="N",
     show_default=True,
-    help="Number of servers that only do the prefill. The other servers then load the KV caches"
-    " and decode. With 0, each server does both.",
+    help="Number of servers that only do the prefill; the others then only decode. With 0, each"
+    " server does both.",
 )
 @click.option(
     "--rate",
@@ -74,7 +74,7 @@ Examples:
     default="60m",
     metavar="DURATION",
     show_default=True,
-    help="Length of the simulated past, which is sent first and ends now.",
+    help="Length of the simulated past, which is sent first.",
 )
 @click.option(
     "--duration",
@@ -83,8 +83,8 @@ Examples:
     metavar="DURATION",
     show_default=True,
     help=(
-        "How long `tailspan simulate` generates live requests. It then ends when all data is"
-        " delivered. With 0, it runs until it is stopped."
+        "How long live requests arrive. The command then ends when all data is delivered. With 0,"
+        " it runs until it is stopped."
     ),
 )
 @click.option(
@@ -106,7 +106,7 @@ Examples:
     type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Severity of the fault of --incident. A fault of severity 1 is easy to see.",
+    help="Severity of the fault of --incident. Severity 1 is easy to see.",
 )
 @click.option(
     "--router",
@@ -120,9 +120,8 @@ Examples:
     "fault_words",
     multiple=True,
     metavar="CAUSE[:SEVERITY][@START][+DURATION]",
-    help="Another fault: cause, severity, start (measured from the beginning of the simulated"
-    " past), and duration. May be repeated.  [default: severity 1, start as --incident-before, no"
-    " end]",
+    help="Another fault: cause, severity, start (after the beginning of the simulated past), and"
+    " duration. May be repeated.  [default: severity 1, start as --incident-before, no end]",
 )
 @click.option("--list-faults", is_flag=True, help="List the causes and exit.")
 @click.option(
@@ -159,8 +158,8 @@ def simulate(
 ) -> None:
     """Simulate a vLLM fleet and send its telemetry to a collector.
 
-    `tailspan simulate` first sends a simulated past with an incident that is still open, and then
-    live data. All data is marked as simulated. The same seed and options produce the same requests.
+    First a simulated past with an open incident is sent, then live data, all marked as simulated.
+    The same seed and options produce the same requests.
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 

@@ -1,4 +1,4 @@
-"""`tailspan slo`: check objectives, print their rules and their status."""
+"""`tailspan slo`."""
 
 import json
 import time
@@ -81,10 +81,9 @@ Examples:
 @_form
 @config_option
 def check(paths: Sequence[Path], form: str) -> None:
-    """Check OpenSLO files and folders.
+    """Check OpenSLO files and folders, by default the built-in objectives.
 
-    Without a PATH, the built-in objectives are checked. If promtool is installed, it also checks
-    the generated rules.
+    If promtool is installed, it also checks the generated rules.
 
     Exit status 1: there is an error.
     """
@@ -134,8 +133,8 @@ Examples:
     default="tailspan",
     show_default=True,
     help=(
-        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. With vLLM, each"
-        " threshold must be a bucket bound of vLLM's histograms."
+        "The target that Prometheus scrapes. For vLLM, each threshold must be a bucket bound of"
+        " vLLM's histograms; Tailspan counts exactly."
     ),
 )
 @click.option(
@@ -148,7 +147,7 @@ Examples:
 @click.option(
     "--selector",
     metavar="MATCHERS",
-    help="Count only series with these labels, for a Prometheus that scrapes several environments:"
+    help="Count only series with these labels, for a Prometheus of several environments:"
     " 'env=\"prod\"'. Objectives with their own queries are not changed.",
 )
 @click.option(
@@ -211,8 +210,8 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Print the remaining error budget, the burn rate and the time until the budget is spent.
 
-    The numbers are computed from the stored requests. Time without data counts as good traffic,
-    with the same request rate as the rest of the period.
+    They are computed from the stored requests. Time without data counts as good traffic, with the
+    request rate of the rest of the period.
 
     Exit status 1: an alert of severity "page" fires, or a server hangs.
     """
@@ -285,8 +284,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents whose alert fired at `at_s` or before. Incidents that ended after `at_s`
-    are returned as open incidents."""
+    """The incidents that had alerted at `at_s`. Those that ended later are open."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
@@ -351,10 +349,7 @@ def _state_text(found: ObjectiveStatus, state: State) -> str:
 
 
 def _print_group(found: ObjectiveStatus) -> None:
-    """Print a line about one group, such as a tenant, of an objective.
-
-    The line names each alert that fires, or would fire with enough data.
-    """
+    """Print one group, such as a tenant, with each alert that fires, or would with enough data."""
     left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"

@@ -1,4 +1,4 @@
-"""`tailspan slo notify`: show example notifications, and test their delivery."""
+"""`tailspan slo notify`."""
 
 import json
 import os
@@ -75,10 +75,10 @@ notify.yaml:
 def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: str) -> None:
     """Check the notification channels, and print or send an example message.
 
-    Without --test, the command only prints each channel's message, without keys and addresses. With
-    --test, the command sends the message, marked as an example. On PagerDuty the message opens an
-    incident, which --resolved closes. Secret addresses, keys and authorizations are sent only over
-    https or to loopback, unless the channel has `insecure_credentials: true`.
+    Without --test, each channel's message is printed, without keys and addresses. With --test, it
+    is sent, marked as an example. On PagerDuty it opens an incident, which --resolved closes.
+    Secret addresses, keys and authorizations are sent only over https or to loopback, unless the
+    channel has `insecure_credentials: true`.
 
     Exit status 1: a channel rejects the message.
     """

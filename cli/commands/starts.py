@@ -1,4 +1,4 @@
-"""`tailspan starts`: show how long each part of an engine start took."""
+"""`tailspan starts`."""
 
 import json
 from typing import Any
@@ -40,19 +40,15 @@ def starts(
 ) -> None:
     """Show how long each engine took to start, in parts that sum to the whole.
 
-    A start lasts from the start of the server's first process until the server was ready. In a
-    Kubernetes pod with TAILSPAN_KUBERNETES=true, the start begins when the pod was created. The
-    plugin in vLLM sends the parts after the engine core's first step. The output names the largest
-    part of the longest start, and an action that shortens it.
+    A start lasts from the first process of the server (in a Kubernetes pod with
+    TAILSPAN_KUBERNETES=true: from the creation of the pod) until the server was ready. The plugin
+    sends the parts after the engine core's first step.
 
-    A failed start is listed with its parts until the failure, the part in which it failed, and the
-    class of the exception. The plugin reports a failed start when the server ends. A server that is
-    killed with SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+    A failed start has its parts until the failure, the failed part, and the class of the exception.
+    A server that is killed with SIGKILL, or ends before its engine starts workers, reports nothing.
 
-    After a start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if at
-    least 19 requests of this shape followed the first request, and the first request was slower
-    than all of them.
+    Kernels are compiled at their first use. A shape (a range of prompt tokens to compute) is listed
+    if its first request was slower than at least 19 later ones, and than all of them.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))
@@ -73,7 +69,7 @@ def starts(
 
 
 def as_json(start: Start) -> dict[str, Any]:
-    """Return a start as a JSON object, with null for unknown values."""
+    """A start as JSON, with null for unknown values."""
     cold = start.cold_start
     return {
         "replica": cold.replica,

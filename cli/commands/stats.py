@@ -1,4 +1,4 @@
-"""`tailspan stats`: counts, rates and percentiles, by any labels."""
+"""`tailspan stats`."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ SOURCE_NOTES = {
     Source.NATIVE: "from the engine's native spans; vLLM's spans omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
-"""Notes about requests that the instrumentation did not report, by the source of the requests."""
+"""Notes about requests that the instrumentation did not report."""
 
 _TITLES = {
     "ttft_s": "TTFT",
@@ -59,10 +59,7 @@ Examples:
     "--by",
     default="",
     metavar="LABEL,LABEL",
-    help=(
-        "Labels to group by, with one group per combination of values. Default: one group for all"
-        " requests."
-    ),
+    help=("Labels to group by.  [default: one group for all requests]"),
 )
 @click.option(
     "--precision",
@@ -87,24 +84,19 @@ def stats(
 ) -> None:
     """Count requests and print latency percentiles, in groups.
 
-    The percentiles of a latency include all requests for which this latency was measured, with any
-    outcome. Each percentile is the latency of one request (nearest rank). p99_low to p99_high is
-    the 95 % confidence interval of the P99, and null for too few requests. Rates are averages over
-    the whole window. The JSON has one object per line, with null for unknown values.
+    Percentiles are nearest-rank, over all requests with this latency and any outcome. p99_low to
+    p99_high is the 95 % interval of the P99. Rates are averages over the whole window. The JSON has
+    one object per line, with null for unknown values and for too few requests.
 
     If there are many requests, or if they were deleted, the statistics come from rollups, and
-    `precision` is `sketch` instead of `exact`. Percentiles are then within 1 %, the window is
-    extended to whole minutes or hours, and the time to first content is null.
+    `precision` is `sketch`. Percentiles are then within 1 %, the window is extended to whole
+    minutes or hours, and the time to first content is null. Rare label values are counted as
+    `_other`; `partial` marks groups to which some of these may belong.
 
-    Rollups store a limited number of label values, and count requests with other values as
-    `_other`. `partial` is true for a group if some requests of `_other` may belong to it. This
-    usually happens if --by has several labels.
-
-    With --joined, `phases` has the percentiles of each phase, among the requests that had this
-    phase. `means` has the mean TTFT, the mean E2E, and the means of the phases, which sum to the
-    mean TTFT or E2E. A request without a decode row is `incomplete`: it is counted, but its
-    latencies are not known. Only the newest 100,000 rows are joined. If there are more rows,
-    `truncated` is true and the rates are null.
+    With --joined, `phases` has the percentiles of each phase, among the requests that had it, and
+    `means` the mean TTFT and E2E with the phases that sum to each. A request without a decode row
+    is `incomplete`: its latencies are not known. Only the newest 100,000 rows are joined; with
+    more, `truncated` is true and the rates are null.
     """
     dimensions = dimensions_of(
         by,

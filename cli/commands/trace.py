@@ -1,4 +1,4 @@
-"""`tailspan trace`: write recorded requests as a trace file, for benchmark clients and replays."""
+"""`tailspan trace`."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,13 @@ from cli.render import text
 from cli.render.whole_file import whole_file
 
 NOTHING: Final = 1
-"""Exit status if there is no request to write. No file is written then."""
+"""Exit status: there is no request, and no file is written."""
 _WITHOUT_PREFIXES: Final = {
     "unshared": "hash_ids: no two prompts share a block, because shared prefixes are not recorded",
     None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
     " --hash-ids unshared.",
 }
-"""The note to print if shared prefixes are not recorded. The key None is for a trace without
-`hash_ids`."""
+"""Notes if shared prefixes are not recorded. None: a trace without `hash_ids`."""
 
 
 @click.group(
@@ -63,9 +62,9 @@ Examples:
     type=click.Choice(["recorded", "unshared"]),
     default="recorded",
     show_default=True,
-    help="What to write for a prompt without recorded shared prefixes. With recorded, the prompt"
-    " has no hash_ids. With unshared, it has numbers that no other prompt has. vLLM's timed_trace,"
-    " guidellm's mooncake and Dynamo's replay require hash_ids.",
+    help="For a prompt without recorded shared prefixes: recorded writes no hash_ids, unshared"
+    " writes numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and Dynamo's"
+    " replay require hash_ids.",
 )
 @format_option("The notes on standard error: text, or one JSON object.")
 def export(
@@ -78,12 +77,11 @@ def export(
     """Write the requests of a time range as lines of JSON, in Mooncake's format.
 
     Each line has timestamp (milliseconds since the start of the range), input_length and
-    output_length (tokens). hash_ids has one number for each block of the prompt; prompts with the
-    same first blocks have the same first numbers. The trace contains no prompt, answer, tenant,
-    model or request id.
+    output_length (tokens). hash_ids has one number for each block of the prompt. The trace contains
+    no prompt, answer, tenant, model or request id.
 
-    The file appears only when it is complete. Requests without prompt or answer tokens, such as
-    rejected ones, are left out. Notes go to standard error.
+    Requests without prompt or answer tokens, such as rejected ones, are left out. The file appears
+    only when it is complete. Notes go to standard error.
 
     Exit status 1: there is no request, and no file is written.
     """

@@ -1,4 +1,4 @@
-"""`tailspan ui`: run only the explorer, on a database that a collector writes."""
+"""`tailspan ui`."""
 
 import os
 from pathlib import Path
@@ -61,8 +61,8 @@ def ui(
 ) -> None:
     """Run the explorer alone until Ctrl-C.
 
-    The explorer only reads the database. On loopback, no access control is needed. On other
-    addresses, use --sign-in, or a proxy with a login.
+    The explorer only reads the database. On an address that other machines can reach, use
+    --sign-in, or a proxy with a login.
     """
     from collector.errors import ListenError
     from collector.listen.asgi_server import listen
@@ -85,11 +85,11 @@ def ui(
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    # Read the files here, to report errors before the explorer starts.
+    # Report errors in these files before the explorer starts.
     prices_of(prices)
     own_peaks()
     try:
-        # Check the port here, because Streamlit's error would not name the option to change.
+        # Streamlit's error would not name the option to change.
         with listen(host, port, "--port") as found:
             port = found.getsockname()[1]
     except ListenError as error:
@@ -112,6 +112,5 @@ def ui(
         _, settings = sign_in_settings
         where = f"{settings.url}/, for readers with an account at {settings.provider}"
     click.echo(f"The explorer is at {where}  (Ctrl-C ends)")
-    # Replace this process with the explorer, so that the explorer receives the signals and sets the
-    # exit status.
+    # The explorer receives the signals and sets the exit status.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -1,4 +1,4 @@
-"""`tailspan up`: run all of Tailspan until Ctrl-C."""
+"""`tailspan up`."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ from server import http_check
 from telemetry import time_text
 from telemetry.addresses import masked
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from exporters.forwarding.forwarder import Forwarder
 
 EXAMPLES = """\b
@@ -62,9 +62,7 @@ Examples:
     group="Servers to watch",
     type=ServerAddress(),
     metavar="URL",
-    help=(
-        "A vLLM server. Tailspan checks its health, and prints a line when its telemetry arrives."
-    ),
+    help=("A vLLM server: check its health, and print a line when its telemetry arrives."),
 )
 @setting(
     "--simulate",
@@ -122,7 +120,7 @@ Examples:
     metavar="DURATION",
     help=(
         "Delete requests and samples older than this, and reject older data on arrival: 36h, 7d,"
-        " 90d. forever keeps all data."
+        " forever."
     ),
 )
 @setting(
@@ -157,7 +155,7 @@ Examples:
     group="Forwarding",
     metavar="URL",
     help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
-    " TAILSPAN_FORWARD_HEADERS (name=value,…) can add headers, such as a credential.",
+    " TAILSPAN_FORWARD_HEADERS (name=value,…) adds headers, such as a credential.",
 )
 @scrape_options
 @gpu_options
@@ -278,8 +276,7 @@ def up(
     url = database or default_url(os.environ)
     separate_state = state_url() or default_state_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
-    # Lock the database before it is opened: opening may upgrade it, while another process writes to
-    # it.
+    # Lock the database before it is opened, because opening may upgrade it.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
         check_two_files(url, separate_state)
@@ -324,14 +321,7 @@ def up(
 
 
 def _check_ports(ports: Mapping[str, int]) -> None:
-    """Check that the ports differ.
-
-    Args:
-        ports: the ports on one host, by option. 0 selects a free port.
-
-    Raises:
-        click.UsageError: two options have the same port.
-    """
+    """Raise click.UsageError if two options of one host have the same port. 0: any free port."""
     for (option, port), (other, same) in combinations(ports.items(), 2):
         if port and port == same:
             raise click.UsageError(

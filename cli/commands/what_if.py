@@ -1,4 +1,4 @@
-"""`tailspan what-if`: predict the effect of a change on the recorded traffic."""
+"""`tailspan what-if`."""
 
 import json
 import time
@@ -15,8 +15,7 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if there is no prediction, because the replay does not reproduce the measured
-latencies."""
+"""Exit status: there is no prediction."""
 
 
 @click.command(
@@ -56,8 +55,8 @@ Examples:
     multiple=True,
     metavar="FACTOR",
     help=(
-        "Multiply the request rate, as in 1.5x, or the request rate of one tenant, as in"
-        " tenant=acme:0.5x. May be repeated."
+        "Multiply the request rate, as in 1.5x, or that of one tenant, as in tenant=acme:0.5x. May"
+        " be repeated."
     ),
 )
 @click.option("--prompt", metavar="FACTOR", help="Multiply the prompt lengths, as in 2x.")
@@ -84,9 +83,8 @@ Examples:
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Replay the requests of this file instead, on the engines of the range: lines of JSON as"
-    " from tailspan trace export, or a CSV with the columns TIMESTAMP, ContextTokens,"
-    " GeneratedTokens.",
+    help="Replay this file on the engines of the range: JSON lines of tailspan trace export, or"
+    " a CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens.",
 )
 @block_size_option
 @objectives_option
@@ -110,22 +108,20 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    `tailspan what-if` replays the requests of the range on a model of each engine, once unchanged
-    and once with the change. Each model is fitted to the engine's own samples. The output states
-    how much the latencies of the unchanged replay differ from the measured latencies. If the
-    difference is too large, there is no prediction. All requests are replayed; --where selects the
-    requests to report. The cost is always the cost of all requests, and includes idle time.
+    The requests of the range are replayed on a model of each engine, fitted to its own samples,
+    once unchanged and once with the change. If the unchanged replay differs too much from the
+    measured latencies, there is no prediction. --where selects the requests to report; all are
+    replayed. The cost is that of all requests, with idle time.
 
-    Each prediction has a 95 % interval. A warning is printed if the servers cannot keep up with
-    the load after the change, because the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. If the servers cannot keep up with the load, the latencies
+    depend on how long it lasts; a warning is printed.
 
-    A prediction of engine arguments or replicas is stored, except with --where. After a deploy
-    makes this change, tailspan compare compares the prediction with the measured change. The output
-    states for how many earlier predictions the interval contained the measured change.
+    A prediction of engine arguments or replicas is stored, except with --where. After a deploy,
+    tailspan compare compares it with the measurement. The output states how many earlier intervals
+    contained the measured change.
 
-    With --trace, the command predicts the latencies of a trace's requests. A trace contains no
-    measured latencies. The output lists the lengths and rates of the trace that exceed those of the
-    range.
+    A --trace has no measured latencies. Its lengths and rates that exceed those of the range are
+    listed.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

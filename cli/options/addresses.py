@@ -1,4 +1,4 @@
-"""Options for addresses: a host, a port, a server's base URL."""
+"""Options for addresses."""
 
 import re
 import socket
@@ -13,7 +13,7 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = WholeRange(0, 65_535)
-"""A port to listen on; 0 selects a free port."""
+"""0 selects a free port."""
 
 REMOTE_PORT = WholeRange(1, 65_535)
 
@@ -26,14 +26,14 @@ _ALLOWED = (
 
 
 class Host(click.ParamType[str]):
-    """An address to listen on. An empty text is refused, because it would mean every address."""
+    """An address to listen on. An empty text is refused: it would mean every address."""
 
     name = "host"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the host without brackets."""
+        """The host without brackets."""
         host = str(value).removeprefix("[").removesuffix("]")
         if not _HOST.fullmatch(host) or (_NUMBERS.fullmatch(host) and not _is_address(host)):
             self.fail(f"invalid address {host!r}; {_ALLOWED}")
@@ -49,11 +49,7 @@ def _is_address(host: str) -> bool:
 
 
 def check_own_address(host: str) -> None:
-    """Check that `--host` is an address of this machine.
-
-    Raises:
-        click.UsageError: `host` is not an address of this machine.
-    """
+    """Raise click.UsageError if `host` is not an address of this machine."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(
             host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -85,7 +81,7 @@ class ServerAddress(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the address without a final slash and without OpenAI's path /v1."""
+        """The address without a final slash and without OpenAI's path /v1."""
         try:
             return base_url(str(value))
         except ValueError as error:
@@ -93,11 +89,10 @@ class ServerAddress(click.ParamType[str]):
 
 
 def base_url(text: str) -> str:
-    """Parse the base address of an HTTP server.
+    """The base address of an HTTP server.
 
     Raises:
-        ValueError: the text is not a base address, or contains a password. The message never
-            repeats a password.
+        ValueError: the text is not a base address, or has a password, which the message omits.
     """
     allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
     if "@" in text:

@@ -11,8 +11,8 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_QUESTIONS: Final = 8
-"""Maximum of `--api-questions`. Six more questions may wait, so questions use at most 14
-connections. One client address may open 16 connections, so a connection stays free for /metrics."""
+"""With six more questions that may wait, questions use at most 14 of the 16 connections that a
+client address may open. So one stays free for /metrics."""
 
 timeout_option = setting(
     "--api-timeout",
@@ -45,5 +45,5 @@ def api_options(command: _Command) -> _Command:
 
 
 def api_limits_of(questions: int, timeout_ns: int) -> ApiLimits | None:
-    """Return the limits of the API, or None if it is disabled."""
+    """The limits of the API, or None if it is disabled."""
     return ApiLimits(questions, seconds=timeout_ns / 1e9) if questions else None

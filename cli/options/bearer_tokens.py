@@ -10,7 +10,7 @@ from cli.options.settings import setting
 
 
 def token_file_option(meaning: str) -> Callable[..., Any]:
-    """Return the option `--token-file` with this help text."""
+    """Return `--token-file` with this help text."""
     return setting(
         "--token-file",
         group="Access",

@@ -19,8 +19,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 _OPTIONS = (
     token_file_option(
-        "File with the token for OTLP and /metrics. The first token in the file is sent."
-        " TAILSPAN_TOKENS can contain the token instead."
+        "File whose first token is sent to OTLP and /metrics. TAILSPAN_TOKENS can contain it"
+        " instead."
     ),
     click.option("--tls", is_flag=True, help="Use TLS for OTLP and /metrics."),
     click.option(
@@ -62,7 +62,7 @@ def access_of(
 
     Raises:
         click.UsageError: the options contradict each other, a file is invalid, or the token would
-        be sent to `host` without encryption.
+            be sent without encryption.
     """
     from collector.errors import SecurityError
     from collector.listen.bearer_tokens import sending_token

@@ -11,11 +11,11 @@ from telemetry.addresses import INSECURE_OPTION, exposes, exposure
 OTLP_HEADERS: Final = tuple(
     f"OTEL_EXPORTER_OTLP_{signal}HEADERS" for signal in ("", "TRACES_", "METRICS_", "LOGS_")
 )
-"""Variables with headers, such as tokens, that OpenTelemetry's exporters send with each message."""
+"""Variables with headers, such as tokens, that OpenTelemetry's exporters send."""
 
 
 _HELP: Final = (
-    "Also send tokens and keys to other machines over http, where others on the network can read"
+    "Also send tokens and keys over http to other machines, where others on the network can read"
     " them. By default, they are sent only over https or to loopback."
 )
 
@@ -24,14 +24,9 @@ insecure_credentials_setting = setting(INSECURE_OPTION, group="Access", is_flag=
 
 
 def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
-    """Raise an error if a credential would be sent over an unencrypted connection.
+    """Raise click.UsageError if a credential would be sent over an unencrypted connection.
 
-    Args:
-        option: the option with the address, for the error.
-        what: the name of the credential, for the error.
-
-    Raises:
-        click.UsageError: the address is neither https nor loopback, and `insecure` is false.
+    `option` and `what` (the credential) are for the message.
     """
     if not insecure and exposes(url):
         raise click.UsageError(f"{option} {exposure(url, what)}")

@@ -1,4 +1,4 @@
-"""Options for durations, with a minimum and a maximum."""
+"""Options for durations."""
 
 from typing import Final
 
@@ -11,13 +11,7 @@ _NONE: Final = ("0", "0s")
 
 
 class Duration(click.ParamType[int]):
-    """A duration in nanoseconds.
-
-    Args:
-        least: the shortest duration, as text such as `15s`. None allows any duration above 0.
-        most: the longest duration, or None for no limit.
-        zero: whether 0 is allowed.
-    """
+    """A duration in nanoseconds, from `least` (None: any above 0) to `most`, such as `15s`."""
 
     name = "duration"
 

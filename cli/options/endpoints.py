@@ -1,7 +1,6 @@
 """Options of `tailspan up` for access to the ports, and for limits on received data.
 
-Loopback needs no access control. Any other address needs TLS and tokens or client certificates,
-unless --insecure-bind is given.
+Any address except loopback needs TLS and tokens or client certificates, or --insecure-bind.
 """
 
 import os
@@ -19,7 +18,7 @@ from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting, with_options
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from analysis.access.roles_file import Roles
     from collector.listen.bearer_tokens import BearerTokens
     from server.endpoint_access import EndpointAccess
@@ -33,7 +32,7 @@ MAX_RATE_MIB: Final = 512
 
 
 def insecure_bind_option(meaning: str) -> Callable[..., Any]:
-    """Return the option `--insecure-bind`."""
+    """Return `--insecure-bind`."""
     return setting("--insecure-bind", group="Access", is_flag=True, help=meaning)
 
 
@@ -46,17 +45,16 @@ allowed_host_option = setting(
     metavar="NAME",
     help=(
         "DNS name that clients may use for OTLP/HTTP, /metrics, /api and the explorer. Web pages"
-        " served from NAME may also send requests to Tailspan. *.NAME allows every subdomain of"
-        " NAME. IP addresses and localhost are always allowed. May be repeated. In the environment"
-        " variable, separate names by commas."
+        " served from NAME may also send requests. *.NAME allows every subdomain. IP addresses and"
+        " localhost are always allowed. May be repeated; separate names by commas in the variable."
     ),
 )
 
 _ACCESS_CONTROL = (
     token_file_option(
-        "File with bearer tokens, one per line. Clients of OTLP, /metrics, /api and tailspan mcp"
-        " must then send one of these tokens. TAILSPAN_TOKENS can contain the tokens instead."
-        " TOKEN:ROLE is a read-only token with a role from --roles."
+        "File with bearer tokens, one per line, which clients of OTLP, /metrics, /api and tailspan"
+        " mcp must then send. TAILSPAN_TOKENS can contain them instead. TOKEN:ROLE is a read-only"
+        " token with a role from --roles."
     ),
     setting(
         "--tls-cert",
@@ -122,7 +120,7 @@ def endpoint_options(command: _Command) -> _Command:
 
 
 def access_control_options(command: _Command) -> _Command:
-    """Add the options of `endpoint_options` without the limits on received data."""
+    """Add the same options without the limits on received data."""
     return with_options(command, *_ACCESS_CONTROL)
 
 
@@ -145,7 +143,7 @@ def endpoint_access_of(
 
     Raises:
         click.UsageError: the options contradict each other, a file is invalid, or other machines
-        could reach a port without access control.
+            could reach a port without access control.
     """
     from collector.errors import SecurityError
     from collector.limits.sender_limits import CollectorLimits
@@ -203,7 +201,6 @@ def endpoint_access_of(
 
 
 def _check_roles(tokens: "BearerTokens", roles: "Roles | None") -> None:
-    """Raise click.UsageError if a role does not exist."""
     known = () if roles is None else roles.by_name
     for each in sorted(tokens.roles):
         if each not in known:

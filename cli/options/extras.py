@@ -1,14 +1,13 @@
-"""Check that the libraries of an extra (a group of optional dependencies) are installed."""
+"""Check that the libraries of an extra are installed."""
 
 from cli.errors import Unreachable
 from telemetry.installing import MissingExtra, require
 
 
 def check_extra(module: str, extra: str, what: str) -> None:
-    """Check that a library is installed. The arguments are those of `telemetry.installing.require`.
+    """Raise Unreachable, with the command that installs it, if a library is missing.
 
-    Raises:
-        Unreachable: the library is missing. The message has the command that installs it.
+    The arguments are those of `telemetry.installing.require`.
     """
     try:
         require(module, extra, what)

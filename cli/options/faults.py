@@ -16,14 +16,9 @@ _FORM = re.compile(
 
 
 def parse(text: str, default_start_s: float) -> "SimulatedFault":
-    """Parse `CAUSE[:SEVERITY][@START][+DURATION]`.
+    """Parse `CAUSE[:SEVERITY][@START][+DURATION]`, or raise ValueError.
 
-    Args:
-        default_start_s: the start if START is missing, in seconds from the beginning of the
-            simulated past.
-
-    Raises:
-        ValueError: the text is malformed.
+    Starts are seconds after the beginning of the simulated past.
     """
     from simulator.fault import CAUSES, SimulatedFault
 
@@ -64,7 +59,7 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of a table of all causes, with the affected latency and a description."""
+    """Yield a table of all causes, with the affected latency and a description."""
     from simulator.faults import INJECTIONS
 
     yield f"{'cause':24}{'affects':12}what happens"

@@ -1,7 +1,4 @@
-"""The option `--format`.
-
-This module imports no module of `store`, so that commands without a database start fast.
-"""
+"""The option `--format`. This module does not import `store`, so that some commands start fast."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -14,10 +11,7 @@ FORMATS: Final = ("text", "json")
 
 
 def format_option(shape: str) -> Callable[[_Command], _Command]:
-    """Return the option `--format`, which passes its value to the command as `form`.
-
-    `shape` describes the output, as in "A table, or one JSON object per line."
-    """
+    """Return `--format`, passed to the command as `form`. `shape` describes the output."""
     return click.option(
         "--format",
         "form",

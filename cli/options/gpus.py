@@ -1,4 +1,4 @@
-"""Options for the GPUs to sample, and for the replicas that use the GPUs."""
+"""Options for the GPUs to sample."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from cli.options.durations import Duration
 from cli.options.settings import setting, with_options
 from cli.options.target_access import TargetAccess
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from server.gpu_setup import GpuSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -34,7 +34,7 @@ _OPTIONS = (
         metavar="URL",
         help=(
             "Scrape this dcgm-exporter, for GPUs that are older than Hopper or on other machines:"
-            " http://HOST:9400, or dns+http://NAME:9400 as for --scrape. May be repeated."
+            " http://HOST:9400, or dns+http://NAME:9400. May be repeated."
         ),
     ),
     *_ACCESS.options("GPUs"),
@@ -46,8 +46,8 @@ _OPTIONS = (
         show_default=True,
         metavar="DURATION",
         help=(
-            "Interval between scrapes of a dcgm-exporter, from 1s to 60s. A dcgm-exporter reads"
-            " its GPUs every 30 s by default; -c 1000 makes it read them every second."
+            "Interval between scrapes of a dcgm-exporter, from 1s to 60s. It reads its GPUs every"
+            " 30 s by default; -c 1000 makes it read them every second."
         ),
     ),
     setting(
@@ -91,11 +91,7 @@ def gpu_setup_of(
     dcgm_replica: str,
     insecure_credentials: bool = False,
 ) -> "GpuSetup":
-    """Parse the options.
-
-    Raises:
-        click.UsageError: an option is malformed.
-    """
+    """Parse the options, or raise click.UsageError."""
     from collector.gpus.configured_owners import checked_template, configured_owners_of
     from collector.scrape.targets import place
     from server.gpu_setup import GpuSetup

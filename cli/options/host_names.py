@@ -6,10 +6,10 @@ import click
 
 
 class HostNames(click.ParamType[str]):
-    """DNS names. In an environment variable, the names are separated by commas or blanks."""
+    """In an environment variable, the names are separated by commas or blanks."""
 
     name = "name"
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return the names in the value of the environment variable."""
+        """The names in the variable."""
         return rv.replace(",", " ").split()

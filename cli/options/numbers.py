@@ -1,4 +1,4 @@
-"""Types of options whose value is a number."""
+"""Options whose value is a number."""
 
 import math
 from typing import Any
@@ -7,11 +7,10 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number in a range. The error for a text that is not a number states the range, unlike
-    click's own error."""
+    """A whole number. Unlike click's, the error for another text states the range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
+        """The number."""
         try:
             number = int(value)
         except ValueError:
@@ -25,12 +24,12 @@ class WholeRange(click.IntRange):
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number in a range. click would accept `nan`, and `inf` if the range has no limit."""
+    """A finite number. click would accept `nan`, and perhaps `inf`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number."""
+        """The number."""
         try:
             given = float(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Store a prediction after `tailspan what-if` has made it."""
+"""Store a prediction of `tailspan what-if`."""
 
 import time
 from typing import TYPE_CHECKING, Final
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer
 
 READS_ONLY: Final = "reads only"
-"""The value of click's `Context.obj` that forbids the command to write to the database. The JSON
-API and the MCP server set this value."""
+"""The value of click's `Context.obj` with which the API and MCP forbid the command to write."""
 
 
 def try_store_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Store a prediction, unless the command must not write. If this fails, print why."""
+    """Store a prediction, unless the command must not write. Print why it failed, if it does."""
     from analysis.stored_predictions import store_answer
 
     if click.get_current_context().obj == READS_ONLY:

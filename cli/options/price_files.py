@@ -1,4 +1,4 @@
-"""Read prices of engines and peaks of GPUs from the user's files."""
+"""Read the user's files of prices and of peaks of GPUs."""
 
 import os
 from collections.abc import Mapping
@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from cost.prices import PriceList
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Return the prices of engines.
-
-    Read the file of `--prices`, or else the file that an environment variable names. Without a
-    file, return the built-in list prices.
+    """The prices in the file, in the environment's file, or the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.
@@ -30,7 +27,7 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peak FLOP/s and memory bandwidth of GPUs, from the file in TAILSPAN_PEAKS.
+    """The peak FLOP/s and memory bandwidth of GPUs, from the file in TAILSPAN_PEAKS.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -25,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """An open database, and the window and labels that the options select."""
+    """An open database, and the selected window and labels."""
 
     engine: Engine
     window: Window
@@ -37,14 +37,14 @@ where_option = click.option(
     multiple=True,
     metavar="LABEL=VALUE",
     help=(
-        "Select requests with this label value. May be repeated: a request must match all"
-        " conditions. LABEL= selects requests without this label."
+        "Select requests with this label value. May be repeated: all conditions must match. LABEL="
+        " selects requests without this label."
     ),
 )
 
 
 def question_options(command: _Command) -> _Command:
-    """Add the options whose values `open_selection` takes, and `--format`."""
+    """Add `--format`, and the options whose values `open_selection` takes."""
     for option in (
         config_option,
         database_option,
@@ -63,10 +63,7 @@ def open_selection(
     database: str | None,
     labels: Sequence[str] = queries.REQUEST_LABELS,
 ) -> Selection:
-    """Open the database and parse the options.
-
-    Args:
-        labels: the labels that `--where` may name.
+    """Open the database and parse the options. `labels` are those that `--where` may name.
 
     Raises:
         click.UsageError: a value is malformed.
@@ -87,11 +84,7 @@ def equals_of(
     labels: Sequence[str] = queries.REQUEST_LABELS,
     option: str = "--where",
 ) -> dict[str, str | None]:
-    """Parse the conditions of `--where`. The value None selects requests without the label.
-
-    Args:
-        where: conditions as LABEL=VALUE.
-        option: the option, for errors.
+    """Parse the conditions LABEL=VALUE. None selects requests without the label.
 
     Raises:
         click.UsageError: a condition is malformed.
@@ -118,11 +111,7 @@ def equals_of(
 
 
 def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
-    """Parse the labels of `--by`.
-
-    Args:
-        by: labels, as LABEL,LABEL.
-        grouped: the things to group, such as `costs`, for errors.
+    """Parse the labels LABEL,LABEL of `--by`. `grouped` names the things to group, for errors.
 
     Raises:
         click.UsageError: a label is unknown or repeated.
@@ -140,7 +129,7 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line about missing data, or None if data arrives or the range is in the past."""
+    """A line about missing data, or None if data arrives or the range is in the past."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)
@@ -153,7 +142,7 @@ def silence(engine: Engine, to_unix_ns: int) -> str | None:
 
 
 def nothing_found(selection: Selection) -> str:
-    """Return why there is no request to show, and what to try."""
+    """Why there is no request, and what to try."""
     found = f"No requests received {text.span(selection.window)}"
     if selection.equals:
         labels = ", ".join(f"{key}={value or ''}" for key, value in selection.equals.items())

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def replay_question(
     selection: Selection, edits: "Edits", objectives: Sequence[Path], prices: Path | None
 ) -> "WhatIfQuestion":
-    """Return the question for a replay, with the objectives and the price of the engines per hour.
-
-    Args:
-        objectives: files and folders; without them, the built-in objectives.
-        prices: as in `prices_of`.
+    """The question for a replay. See `prices_of` for the prices.
 
     Raises:
         click.UsageError: the objectives or the prices cannot be read.
@@ -42,14 +38,14 @@ def replay_question(
 
 
 def print_compiling() -> None:
-    """If the output is a terminal, print that the replay is being compiled."""
+    """Print at a terminal that the replay is being compiled."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay (only once after an upgrade): about 15 s …", err=True)
 
 
 @contextmanager
 def replay_progress(length: int) -> Iterator[Callable[[], None]]:
-    """Open a progress bar on a terminal, and yield the function that advances it."""
+    """Yield the function that advances a progress bar on a terminal."""
     with click.progressbar(
         length=length, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as bar:
@@ -58,7 +54,7 @@ def replay_progress(length: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def replaying(length: int) -> Iterator[Callable[[], None]]:
-    """Compile the replay, open a progress bar, and yield the function that advances it."""
+    """Compile the replay, and yield the function that advances the progress bar."""
     from replay.loop import warm
 
     warm(print_compiling)

@@ -21,13 +21,13 @@ roles_option = setting(
     group="Access",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="YAML file with roles: the tenants, models and costs that readers of the explorer, the"
-    " API and MCP may see (docs/access.md). Default: each reader sees everything.",
+    help="YAML file of roles: the tenants, models and costs that readers of the explorer, the API"
+    " and MCP may see (docs/access.md). Default: each reader sees everything.",
 )
 
 
 def roles_of(file: Path | None) -> "Roles | None":
-    """Return the roles, or None without the option.
+    """The roles, or None without the option.
 
     Raises:
         click.UsageError: the file is invalid, or the audit log cannot be written.

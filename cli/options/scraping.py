@@ -1,4 +1,4 @@
-"""Options of `tailspan up` for scraping `/metrics`, and for credentials of the targets."""
+"""Options of `tailspan up` for scraping `/metrics`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from cli.options.durations import Duration
 from cli.options.settings import setting, with_options
 from cli.options.target_access import TargetAccess
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from server.scrape_setup import ScrapeSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -36,10 +36,10 @@ _OPTIONS = (
         multiple=True,
         type=_FILE,
         metavar="FILE",
-        help="Scrape the targets in this file: JSON or YAML, in the format of Prometheus' file_sd."
-        " Changes of the file take effect without a restart. The labels __token_file__,"
-        " __tls_ca_file__, __tls_cert_file__, __tls_key_file__, __tls_server_name__ contain the"
-        " credentials of a target. May be repeated.",
+        help="Scrape the targets in this JSON or YAML file, in the format of Prometheus' file_sd."
+        " Changes take effect without a restart. The labels __token_file__, __tls_ca_file__,"
+        " __tls_cert_file__, __tls_key_file__ and __tls_server_name__ are a target's credentials."
+        " May be repeated.",
     ),
     setting(
         "--scrape-secrets",
@@ -48,8 +48,8 @@ _OPTIONS = (
         metavar="FOLDER",
         show_default="the folder of the --scrape-file",
         help=(
-            "Folder that must contain all files that a --scrape-file names, such as tokens."
-            " Symbolic links are resolved before the check."
+            "Folder that must contain all files that a --scrape-file names, such as tokens, after"
+            " resolving symbolic links."
         ),
     ),
     setting(
@@ -84,7 +84,7 @@ def scrape_setup_of(
 
     Raises:
         click.UsageError: an option is malformed, a file cannot be read, or a token would be sent
-        without encryption.
+            without encryption.
     """
     from collector.scrape.failure_reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place

@@ -1,7 +1,6 @@
 """Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-click uses the first value that it finds in this order: the command line, the environment variable,
-the settings file (as `default_map`), the default.
+The settings file is click's `default_map`, which an environment variable overrides.
 """
 
 import difflib
@@ -19,10 +18,9 @@ from telemetry.addresses import masked
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE_NAME: Final = "tailspan.toml"
-"""The settings file, which is read from the working directory by default."""
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""Key in the metadata of click's context: the path of the settings file that was read."""
+"""Key in the metadata of click's context: the settings file that was read."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -44,25 +42,20 @@ _OTHER_VARIABLES: Final = frozenset(
         *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
     }
 )
-"""Environment variables that are not settings (docs/configuration.md). The prefix TAILSPAN_ is left
-out here. These variables are listed because some resemble the variable of a setting: a user who
-sets such a variable must not get a warning of a mistyped variable."""
+"""Variables that are not settings, without the prefix (docs/configuration.md)."""
 _SIMILAR: Final = 0.8
-"""Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
-letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
-Kubernetes sets variables such as `TAILSPAN_…_HOST`. The similarity of these variables is below 0.7,
-so they cause no warning."""
+"""Minimum similarity (difflib) of a mistyped variable and a setting's. One wrong letter of six is
+0.83; Kubernetes' variables for a service with the name tailspan are below 0.7."""
 
 
 class Setting(click.Option):
-    """An option that has a key in the settings file and an environment variable.
+    """An option with a key in the settings file and an environment variable.
 
     Args:
-        group: the heading in `--help`, one of `GROUPS`.
-        key: the key in the file; by default, the name of the flag.
-        variable: the environment variable; by default, TAILSPAN_ and the key.
-        value_variable: an environment variable with the content of the file that the option names,
-            such as a token. This variable overrides the settings file.
+        group: the heading in `--help`.
+        key: by default, the name of the flag.
+        variable: by default, TAILSPAN_ and the key.
+        value_variable: has the content of the file that the option names; overrides the file.
     """
 
     def __init__(
@@ -88,14 +81,14 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if its name is TAILSPAN_ followed by the flag's name."""
+        """Omit the variable from the help if it is TAILSPAN_ and the flag's name."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
         return extra
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return the source of the value for an error: the variable, or the flag."""
+        """The source of a wrong value: the variable, or the flag."""
         source = ctx and ctx.get_parameter_source(self.name)
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
@@ -117,22 +110,22 @@ def _variable_of(key: str) -> str:
 
 
 def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Command], _Command]:
-    """Declare a setting. The arguments are those of `click.option` and `Setting`."""
+    """Declare a setting, with the arguments of `click.option` and `Setting`."""
     return click.option(*declarations, cls=Setting, group=group, **attributes)
 
 
 def with_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
-    """Add options to a command. The help lists the options in the given order."""
+    """Add options, which the help lists in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 class SettingsCommand(click.Command):
-    """A command whose `--help` lists its settings under headings."""
+    """Lists its settings under headings in `--help`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings under their headings, and then the other options."""
+        """Write the settings under their headings, then the other options."""
         records: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -148,10 +141,9 @@ class SettingsCommand(click.Command):
 
 
 _HOW_TO_SET: Final = (
-    "All options except those under Other options are settings. A setting can also be in an"
-    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port) or in a file"
-    f" ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and the variable"
-    " overrides the file."
+    "All options except the Other options are settings. They can also be in an environment variable"
+    f" (TAILSPAN_GRPC_PORT for --grpc-port) or in a file ({FILE_NAME}: grpc-port = 4317). A flag"
+    " overrides the variable, and the variable overrides the file."
 )
 
 
@@ -186,11 +178,6 @@ def announce_file() -> None:
 
 
 def _read(ctx: click.Context, given: Path | None) -> None:
-    """Use the values of the settings file as the defaults of a command.
-
-    Raises:
-        click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
-    """
     if ctx.resilient_parsing:
         return
     if ctx.parent is not None:  # the API runs commands without a parent context
@@ -210,7 +197,7 @@ def _read(ctx: click.Context, given: Path | None) -> None:
 
 
 def _warn_of_unknown_variables() -> None:
-    """Warn of variables that resemble the variable of a setting, such as TAILSPAN_GRPC_PROT."""
+    """Warn of variables that resemble a setting's, such as TAILSPAN_GRPC_PROT."""
     given = [name for name in os.environ if name.startswith(_PREFIX)]
     if not given:
         return
@@ -229,12 +216,10 @@ def _warn_of_unknown_variables() -> None:
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """Return the value of each key of a settings file.
-
-    Relative paths start at the file's folder.
+    """The values of a settings file. Relative paths in it start at its folder.
 
     Raises:
-        click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
+        click.UsageError: the file cannot be read, or has an unknown key or a wrong type.
     """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -252,14 +237,14 @@ def read_file(file: Path) -> dict[str, Any]:
 
 
 def all_settings() -> list[Setting]:
-    """Return all settings of `tailspan up`."""
+    """All settings of `tailspan up`."""
     from cli.commands.up import up
 
     return [param for param in up.params if isinstance(param, Setting)]
 
 
 def shown(value: object) -> str:
-    """Return a value as text, with credentials in addresses removed."""
+    """A value as text, without credentials in addresses."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):

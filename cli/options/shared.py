@@ -1,4 +1,4 @@
-"""Options that several commands use."""
+"""Options of several commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,6 @@ from store.database import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _STATE_URL = "tailspan.state_url"
-"""Key in the metadata of click's context: the value of `--state-url`."""
 
 
 def _keep_state_url(context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -24,7 +23,7 @@ def _keep_state_url(context: click.Context, _option: click.Parameter, value: str
 
 
 def state_url() -> str | None:
-    """Return the value of the command's `--state-url`, if it is set."""
+    """The value of `--state-url`, if it is set."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_STATE_URL)
 

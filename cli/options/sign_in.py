@@ -1,4 +1,4 @@
-"""Options of the explorer's sign-in and base path: `--sign-in`, `--base-path`."""
+"""The explorer's `--sign-in` and `--base-path`."""
 
 import os
 from collections.abc import Callable
@@ -44,11 +44,11 @@ def sign_in_options(command: _Command) -> _Command:
 
 
 def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:
-    """Return the sign-in file with its content, and the base path without outer slashes.
+    """The sign-in file with its content, and the base path without outer slashes.
 
     Raises:
-        click.UsageError: the file is invalid, the two options contradict each other, or a library
-        is missing.
+        click.UsageError: the file is invalid, or the two options contradict each other.
+        Unreachable: a library is missing.
     """
     from alerts.errors import AlertsError
     from analysis.sign_in_file import SIGN_IN_KEY, load_sign_in

@@ -1,4 +1,4 @@
-"""Credentials for scrape targets: the options `--scrape-…` and `--dcgm-…`."""
+"""Credentials for scrape targets: `--scrape-…` and `--dcgm-…`."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import click
 
 from cli.options.settings import setting
 
-if TYPE_CHECKING:  # importing this at run time would delay each command
+if TYPE_CHECKING:  # a slow import
     from collector.scrape.credentials import TargetCredentials
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -18,20 +18,17 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """The options for the credentials of one kind of scrape target.
-
-    `targets` is the option that sets the targets, such as `--scrape`.
-    """
+    """The credentials of one kind of target. `targets` is its option, such as `--scrape`."""
 
     targets: str
 
     @property
     def token_variable(self) -> str:
-        """The environment variable that can contain the token."""
+        """The variable that can contain the token."""
         return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
 
     def options(self, group: str) -> tuple[Callable[..., Any], ...]:
-        """Return the decorators that add the options, under this heading of `--help`."""
+        """The decorators that add the options."""
         return (
             setting(
                 f"{self.targets}-token-file",
@@ -61,10 +58,7 @@ class TargetAccess:
         ca: Path | None,
         insecure: bool = False,
     ) -> "TargetCredentials":
-        """Parse the options.
-
-        Args:
-            given: the targets, as the user gave them.
+        """Parse the options for the `given` targets.
 
         Raises:
             click.UsageError: there is a credential but no target, or a file cannot be read.

@@ -1,7 +1,6 @@
 """Parse the time range of a command. Pure.
 
-An instant is unix seconds or ISO 8601. An instant without a time zone is UTC, so that a command
-selects the same range on every machine.
+An instant without a time zone is UTC, so that a command selects the same range on every machine.
 """
 
 import re
@@ -24,7 +23,7 @@ def instant_ns(text: str) -> int:
     """Parse unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z"); return unix ns.
 
     Raises:
-        ValueError: the text has neither form, or the instant is before 1970.
+        ValueError: the text has neither form, or the instant is out of range.
     """
     if _UNIX_S.fullmatch(text):
         return _in_range(text, int(Decimal(text) * _NS))
@@ -48,12 +47,10 @@ def _in_range(text: str, unix_ns: int) -> int:
 
 
 def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
-    """Return the window of `--last`, `--from` and `--to`.
-
-    Without `--to` the window ends now. Without `--from` its length is `--last`, or 15 minutes.
+    """The window of `--last`, `--from` and `--to`.
 
     Raises:
-        ValueError: a value is malformed, both `--last` and `--from` are given, or the end is not
+        ValueError: a value is malformed, `--last` and `--from` are both given, or the end is not
             after the start.
     """
     if last is not None and start is not None:
@@ -73,7 +70,7 @@ def window(last: str | None, start: str | None, end: str | None, now_unix_ns: in
 
 
 def from_to(text: str) -> Window:
-    """Parse a range FROM/TO, such as "2026-11-20T09:00Z/2026-11-20T10:00Z".
+    """Parse FROM/TO, such as "2026-11-20T09:00Z/2026-11-20T10:00Z".
 
     Raises:
         ValueError: the text is malformed, or TO is not later than FROM.
@@ -88,7 +85,7 @@ def from_to(text: str) -> Window:
 
 
 def baseline(text: str, window: Window) -> Window:
-    """Parse a baseline: a range FROM/TO, or a duration such as 24h, which means 24 h earlier.
+    """Parse a baseline: FROM/TO, or a duration such as 24h, which means 24 h earlier.
 
     Raises:
         ValueError: the text is malformed, or TO is not later than FROM.

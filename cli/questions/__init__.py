@@ -1,1 +1,1 @@
-"""The questions of the HTTP API and of the MCP server. A command answers each question."""
+"""The questions of the HTTP API and of the MCP server, which commands answer."""

@@ -1,4 +1,4 @@
-"""Run a question's command in this process, and return its output."""
+"""Run a question's command in this process."""
 
 import io
 from collections.abc import Sequence
@@ -20,35 +20,33 @@ from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MAX_CHARACTERS: Final = 16 * 2**20
-"""Maximum length of an answer, which stays in memory while the client reads it."""
+"""An answer stays in memory while the client reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The output of a command that answered a question."""
+    """The output of a question's command."""
 
     text: str
-    """The JSON: one object, or one object per line."""
     note: str
-    """The standard error output, such as the reason why no request was found."""
+    """Standard error, such as the reason why no request was found."""
     lines: bool
 
     def document(self) -> str:
-        """Return the answer as one JSON document: an array if the command prints lines."""
+        """One JSON document: an array if the command prints lines."""
         if not self.lines:
             return self.text
         return f"[{','.join(self.text.splitlines())}]\n"
 
 
 class _LimitedText(io.StringIO):
-    """A text buffer that raises an error if it would exceed the limits of an answer."""
+    """Raises an error if an answer would exceed the limits."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines = 0
 
     def write(self, text: str) -> int:
-        """Append the text."""
         self._lines += text.count("\n")
         if self._lines > MAX_LINES:
             raise _TooMuchError(f"over {MAX_LINES:,} objects; allowed: at most {MAX_LINES:,}")
@@ -60,16 +58,13 @@ class _LimitedText(io.StringIO):
 
 
 class _TooMuchError(BaseException):
-    """The answer exceeds a limit. This is a BaseException, so that no command catches it."""
+    """Exceeds a limit. No command catches a BaseException."""
 
 
 def answered(
     name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERYTHING
 ) -> CommandAnswer:
-    """Answer a question.
-
-    Args:
-        reader: who asks, and what the reader may see.
+    """Answer a question of a reader.
 
     Raises:
         QuestionRefused: there is no answer. The error states why, and what is allowed.
@@ -112,5 +107,5 @@ def answered(
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # a command raises Exit to set the exit status for a finding
+        with suppress(Exit):  # the exit status of a finding
             command.invoke(context)

@@ -1,7 +1,4 @@
-"""Convert the parameters of a question to the arguments of its command.
-
-The command parses the values, so that the API and the command line have the same grammar.
-"""
+"""Convert a question's parameters to arguments, so that the API has the command's grammar."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,18 +9,15 @@ from cli.questions.refusal import QuestionRefused
 
 MAX_PARAMETERS: Final = 64
 LONGEST_VALUE: Final = 1_000
-"""Maximum length of a value, in characters. A label has at most 256 characters
-(docs/security.md)."""
+"""Characters of a value. A label has at most 256 (docs/security.md)."""
 _FLAGS: Final = {"true": True, "false": False}
 
 
 def arguments(question: QuestionCommand, given: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the arguments of the command, with `--format json`.
+    """The arguments of the command, with `--format json`.
 
     Raises:
-
-        QuestionRefused: a parameter is unknown, has an invalid value, or is repeated although this
-            is not allowed.
+        QuestionRefused: a parameter is unknown, invalid, or repeated without being allowed to.
     """
     if len(given) > MAX_PARAMETERS:
         raise QuestionRefused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")

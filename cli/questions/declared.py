@@ -1,8 +1,6 @@
-"""Derive the questions of the HTTP API and of the MCP server from the options of the commands.
+"""Derive the questions of the HTTP API and the MCP server from the options of the commands.
 
-The parameters of a question are its command's options, without the dashes. Options with files, and
-the settings of `tailspan up` (the database, the objectives, the prices), are not parameters,
-because only the server sets them.
+Options with files, and the settings of `tailspan up`, are not parameters: the server sets them.
 """
 
 import inspect
@@ -20,7 +18,7 @@ from cli.options.settings import Setting
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a question."""
+    """One parameter of a question: an option without the dashes."""
 
     name: str
     meaning: str
@@ -36,10 +34,10 @@ class QuestionCommand:
 
     name: str
     words: tuple[str, ...]
-    """The words of the command in the command line, such as ("slo", "status")."""
+    """The command, such as ("slo", "status")."""
     command: click.Command
     lines: bool
-    """Whether the command prints one JSON object per line, instead of a single object."""
+    """Whether the command prints one JSON object per line."""
     parameters: Mapping[str, Parameter]
 
     @property
@@ -66,11 +64,10 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "outside": (("outside",), False),
     "starts": (("starts",), False),
 }
-"""For each question: the command that answers it, and whether this command prints one JSON object
-per line."""
+"""The command of each question, and whether it prints one JSON object per line."""
 
 MAX_LINES: Final = 5_000
-"""Maximum number of objects in an answer. A request has about 1.9 kB as JSON."""
+"""Limit of objects in an answer. A request has about 1.9 kB as JSON."""
 _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 
@@ -114,7 +111,7 @@ def _parameters(command: click.Command) -> Mapping[str, Parameter]:
 
 
 def as_parameters(text: str, known: Mapping[str, Parameter]) -> str:
-    """Remove the dashes from the names of parameters in a text: `--last` becomes `last`."""
+    """Remove the dashes of parameters in a text: `--last` becomes `last`."""
     return _OPTION.sub(lambda found: found[1] if found[1] in known else found[0], text)
 
 

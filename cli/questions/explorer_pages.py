@@ -1,4 +1,4 @@
-"""Links from the answers of the MCP server to the pages of the explorer."""
+"""Links from answers of the MCP server to pages of the explorer."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,13 @@ PAGES: Final[Mapping[str, str]] = {
     "outside": "outside",
     "starts": "fleet",
 }
-"""The page of each question. Other questions have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels by which a page can be filtered, by question, for pages that do not have the usual
-`FILTERS`. These labels are query parameters of the page."""
+"""The labels that filter a page, if they are not `FILTERS`. They are its query parameters."""
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the link to the page that shows the range and the requests of a question.
-
-    `given` contains the parameters of the question, which the question's command has accepted.
-    Return None if no page shows them.
-    """
+    """The link to the page that shows an answered question, or None if no page does."""
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}
@@ -72,10 +66,9 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
 
 
 def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
-    """Return the query parameters for the requests before and after a change, and the percentile.
+    """The query parameters of a comparison of two ranges, or of two values of one label.
 
-    The page compares two ranges, or two values of one label in a range. Return None for any other
-    comparison.
+    Return None for any other comparison.
     """
     parameters = dict(given)
     query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}

@@ -1,7 +1,4 @@
-"""The OpenAPI document of the API, from the declarations of the questions.
-
-Source: OpenAPI Specification 3.1.
-"""
+"""The OpenAPI document of the API. Source: OpenAPI Specification 3.1."""
 
 from importlib.metadata import version
 from typing import Any, Final
@@ -28,7 +25,7 @@ _DESCRIPTION: Final = (
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document."""
+    """The OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tailspan", "version": version("tailspan"), "description": _DESCRIPTION},

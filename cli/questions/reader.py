@@ -1,4 +1,4 @@
-"""The reader who asks over the API or MCP, and what this reader may see."""
+"""Who asks over the API or MCP, and what this reader may see."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,11 @@ _OF_ONE: Final = ("request_id", "trace_id", "span_id")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The reader who asks a question.
+    """Who asks.
 
     Attributes:
-        access: the data that the reader may see, or None for all data.
-        who: the reader's name in the audit log.
-        interface: how the reader asked, such as by the API.
+        access: the visible data; None: all.
+        who: the name in the audit log.
     """
 
     access: Access | None = None
@@ -35,20 +34,17 @@ class Reader:
 
     @classmethod
     def of(cls, message: Mapping[str, Any], interface: Interface) -> Self:
-        """Return the reader in a message of `server.api.readers`.
+        """The reader in a message of `server.api.readers`.
 
         Raises:
-            KeyError: the message has no reader, and must not be answered.
+            KeyError: there is none. The message must not be answered.
         """
         reader = message["reader"]
         grants = reader["grants"]
         return cls(None if grants is None else Access.from_json(grants), reader["who"], interface)
 
     def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
-        """Record the question in the audit log if the reader asked for a single request.
-
-        `found` states whether there is an answer.
-        """
+        """Record in the audit log a question about a single request, and whether it was found."""
         log = audit_log()
         if log is None:
             return
@@ -85,7 +81,7 @@ def reading_as(reader: Reader) -> Iterator[None]:
 
 
 def _objectives() -> Sequence[Objective]:
-    """Return the objectives of the server, or none if their files cannot be read."""
+    """The server's objectives, or none if their files cannot be read."""
     paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
     try:
         return load(paths or [OBJECTIVES]).objectives

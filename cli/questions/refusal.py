@@ -1,4 +1,4 @@
-"""The error of a question that cannot be answered, and its meaning in HTTP."""
+"""The error of a question that cannot be answered."""
 
 import re
 from collections.abc import Sequence
@@ -12,26 +12,17 @@ from cli.questions.declared import QuestionCommand, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""Matches the option that an error is about, at the start of the message."""
+"""The option that an error is about, at its start."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option in a list, with its comma. `as_parameters` removes the dashes from the names of
-parameters. So an option that still has dashes is not a parameter, and is removed from the
-message."""
+"""An option in a list, with its comma, that is not a parameter."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""
 
 
-class QuestionRefused(Exception):  # noqa: N818 -- it names the condition
-    """The question cannot be answered.
-
-    Args:
-        detail: what failed, and what is allowed.
-        parameter: the parameter with the error, if any.
-        value: its value.
-        allowed: its allowed values.
-    """
+class QuestionRefused(Exception):  # noqa: N818
+    """`detail` states what failed and what is allowed."""
 
     def __init__(
         self,
@@ -44,13 +35,13 @@ class QuestionRefused(Exception):  # noqa: N818 -- it names the condition
     ) -> None:
         super().__init__(detail)
         self.problem = problem(status, detail, parameter=parameter, value=value, allowed=allowed)
-        """The refusal as a problem document (RFC 9457)."""
+        """RFC 9457."""
 
 
 def refusal_of(
     error: click.ClickException, question: QuestionCommand, given: Sequence[tuple[str, str]]
 ) -> QuestionRefused:
-    """Return the refusal for an error of a command."""
+    """Convert an error of a command."""
     text = error.format_message()
     if isinstance(error, Unreachable):
         return QuestionRefused(text, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -62,7 +53,7 @@ def refusal_of(
     if parameter is None:
         return QuestionRefused(detail)
     values = [value for key, value in given if key == name]
-    # A parameter may have several values. The message contains the malformed value.
+    # Of several values, the message contains the malformed one.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return QuestionRefused(
@@ -76,8 +67,7 @@ def refusal_of(
 def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
     if (named := _NAMED.match(text)) is not None:
         return named[1]
-    # An error about a what-if change contains the parameter's value, or begins with the name of the
-    # parameter or of the changed engine argument.
+    # An error of what-if contains the value, or begins with the parameter or the engine argument.
     first = text.split(maxsplit=1)[0].rstrip(":;") if text else ""
     for name, value in given:
         if first == name or repr(value) in text or value.startswith(f"{first}="):

@@ -19,18 +19,14 @@ from store.queries import Window, request_count
 from store.rollups.tables import LABELS as ROLLED_LABELS
 
 MAX_READ: Final = 1_000_000
-"""Maximum number of requests that an answer may read one by one. An explanation of a million
-requests uses at most 733 MB (docs/benchmarks.md)."""
+"""Requests that an answer may read one by one. A million use at most 733 MB for an explanation
+(docs/benchmarks.md)."""
 
 
 def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
-    """Check that the command would not read too many requests one by one.
+    """Raise QuestionRefused if the command would read too many requests one by one.
 
     `chosen` has the options as click parsed them.
-
-    Raises:
-
-        QuestionRefused: there are too many requests.
     """
     windows = list(_windows(name, chosen))
     if not windows:
@@ -42,7 +38,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
         numbers = [request_count(read, each) for each in windows]
     finally:
         engine.dispose()
-    # The limit of a comparison applies separately to the requests before and after the change.
+    # A comparison has a limit for each of its two sides.
     number, most = sum(numbers), MAX_READ
     place = 0
     if name == "compare":
@@ -61,10 +57,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
-    """Return the parameter that sets a range, and its value.
-
-    `place` is 0 for the first range, and 1 for the second.
-    """
+    """The parameter that sets the first or second range (`place` 0 or 1), and its value."""
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
         return name, chosen[name]
@@ -74,10 +67,7 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the given parameters. For the question `requests`, add a `limit`.
-
-    If the reader sets no limit, `limit` is `MAX_LINES` + 1, so that an answer with more than
-    `MAX_LINES` requests is detected and refused.
+    """Add a `limit` to the question `requests`, by default one more than an answer may have.
 
     Raises:
         QuestionRefused: the reader's limit is 0 or too high.
@@ -98,10 +88,9 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 
 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
-    """Yield the ranges whose requests the question's command reads one by one.
+    """Yield the ranges whose requests the command reads one by one.
 
-    Yield nothing if this command uses rollups or has its own limit. The command itself reports
-    malformed options.
+    Commands that use rollups or have their own limit have none.
     """
     try:
         if name == "explain" and not (chosen["incident"] or chosen["request_id"]):

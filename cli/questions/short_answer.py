@@ -1,6 +1,5 @@
-"""Shorten an answer for a language model.
+"""Shorten an answer for a language model: round numbers, and halve the longest lists.
 
-Numbers are rounded to six significant digits. The longest lists are shortened until the text fits.
 The last element of a shortened list states how many elements were omitted.
 """
 
@@ -10,20 +9,16 @@ from math import floor, isfinite, log10
 from typing import Any, Final
 
 MAX_CHARACTERS: Final = 20_000
-"""Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
-has at most 8,000 tokens."""
+"""About 8,000 tokens: JSON with numbers has about 2.5 characters per token."""
 DIGITS: Final = 6
-"""Number of significant digits. Fewer digits would round an attainment of 99.996 % to 100 %."""
+"""Significant digits. Fewer would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
 
 _List = list[Any]
 
 
 def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
-    """Return a copy of a JSON value whose text has at most `most` characters.
-
-    The copy may be longer if no list can be halved any more.
-    """
+    """A copy of a JSON value with at most `most` characters, if halving lists suffices."""
     copy = _rounded(value)
     while len(dumped(copy)) > most:
         longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)
@@ -34,7 +29,7 @@ def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
 
 
 def dumped(value: object) -> str:
-    """Return a value as compact JSON."""
+    """Return compact JSON."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 

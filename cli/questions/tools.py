@@ -1,5 +1,4 @@
-"""The questions (queries of the API) as tools of the MCP server, with short answers for a language
-model."""
+"""The questions as tools of the MCP server, with short answers for a language model."""
 
 import json
 import os
@@ -15,10 +14,10 @@ from cli.questions.refusal import QuestionRefused
 from cli.questions.short_answer import DIGITS, MAX_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
-"""Default of the parameter `limit`: as many requests as fit into an answer."""
+"""As many requests as fit into an answer."""
 
 _DIGESTS: Final = "prefix_ladder"
-"""The field with digests of a request's prompt, which a language model cannot use."""
+"""Digests of a request's prompt, which a language model cannot use."""
 
 _USES: Final[Mapping[str, str]] = {
     "stats": (
@@ -82,8 +81,7 @@ _USES: Final[Mapping[str, str]] = {
         " an endpoint is at fault. Probes are test requests, not users' requests."
     ),
 }
-"""When to use each tool, and how to read its answer. Tools that are not listed are described by the
-help of their commands."""
+"""When to use each tool, and how to read its answer. Other tools have the help of their command."""
 
 _FORM: Final = (
     f" The answer has at most {MAX_CHARACTERS:,} characters, and numbers have {DIGITS} significant"
@@ -94,7 +92,7 @@ _FORM: Final = (
 
 
 def listed() -> list[dict[str, Any]]:
-    """Return the name, the description and the input schema of each tool."""
+    """The name, the description and the input schema of each tool."""
     return [
         {
             "name": name.replace("-", "_"),
@@ -111,11 +109,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def used(tool: str, given: Mapping[str, Any], reader: Reader = EVERYTHING) -> str:
-    """Return the short answer of a tool for a reader, as JSON.
-
-    Raises:
-        QuestionRefused: there is no answer.
-    """
+    """Return the short answer of a tool as JSON, or raise QuestionRefused."""
     named = {name.replace("-", "_"): each for name, each in questions().items()}
     if tool not in named:
         raise QuestionRefused(f"there is no tool {tool[:80]!r}; allowed: {', '.join(named)}")
@@ -145,11 +139,7 @@ def _property(each: Parameter) -> dict[str, Any]:
 
 
 def _pairs(question: QuestionCommand, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the arguments, as texts.
-
-    Raises:
-        QuestionRefused: a value is not a text, a number, true, false, or a list of these.
-    """
+    """Yield the arguments as texts, or raise QuestionRefused for another type."""
     for name, value in given.items():
         parameter = question.parameters.get(name)
         allowed = parameter.allowed if parameter else "text"

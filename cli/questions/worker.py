@@ -1,10 +1,6 @@
 """The process that answers the questions of the API: `python -m cli.questions.worker`.
 
-The process reads messages from the standard input, as one JSON object per line. The process writes
-each answer to the standard output: a line of JSON with `status`, `type` and `bytes`, and then a
-body of `bytes` bytes.
-
-The process has no state. The process ends when its input ends.
+It reads one JSON object per line until the input ends (server/api/README.md). It has no state.
 """
 
 import json
@@ -28,13 +24,12 @@ from server.memory import limit_allocator_memory
 from telemetry import child_process
 
 NICE: Final = 10
-"""The nice level of the process. With this level, the process that receives telemetry gets CPU time
-first."""
+"""Nice level, so that the process that receives telemetry gets CPU time first."""
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 
 _Body = tuple[str, str]
-"""The body of an answer: its media type, and its text."""
+"""Media type and text."""
 
 
 def _question(message: Mapping[str, Any]) -> _Body:
@@ -86,7 +81,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error_position(error: Exception) -> str:
-    """Return an error's type and code line, without its message, which may contain user data."""
+    """An error's type and code line. Its message may contain user data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 

@@ -1,1 +1,1 @@
-"""Format the output of commands as text and tables."""
+"""The output of commands as text and tables."""

@@ -1,4 +1,4 @@
-"""Format the result of `tailspan advise` as text and as JSON."""
+"""The result of `tailspan advise` as text and as JSON."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cli.render.what_if import TITLES, left_out
 
 
 def as_json(found: AdviceAnswer) -> dict[str, Any]:
-    """Return all levers (changes to try) as one JSON object, with null for unknown values."""
+    """All levers (changes to try), with null for unknown values."""
     return {
         "refused": found.refused,
         "metric": found.metric,
@@ -45,7 +45,7 @@ def _lever(each: Advice) -> dict[str, Any]:
 
 
 def lines(found: AdviceAnswer) -> list[str]:
-    """Return all levers (changes to try) as text. The changes that help come first."""
+    """All levers as text. Those that help come first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]
     others = [each for each in found.advice if not each.helps]

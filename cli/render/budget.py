@@ -1,4 +1,4 @@
-"""Format the answer about a latency budget as text."""
+"""The answer about a latency budget as text."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from cli.render import text
 
 
 def lines(answer: BudgetAnswer) -> list[str]:
-    """Return the answer as text. The first line states the finding."""
+    """The answer. The first line states the finding."""
     question = answer.question
     budget = question.budget
     printed = [finding(answer, text.seconds)]

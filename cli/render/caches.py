@@ -1,4 +1,4 @@
-"""Format the result of `tailspan caches` as text."""
+"""The result of `tailspan caches` as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ MAX_BINS = 20
 
 
 def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of the text, for at least one lookup."""
+    """Yield the lines for at least one lookup."""
     total = found.total
     assert total is not None
     yield f"Lookups in caches before the model, {text.span(found.window)}"
@@ -50,7 +50,7 @@ def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
 
 
 def nothing(window: Window, reports: int) -> str:
-    """Return the reason why the range has no lookups."""
+    """Why the range has no lookups."""
     if reports:
         return f"No lookups {text.span(window)} have these labels. Remove a --where."
     return (

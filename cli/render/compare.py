@@ -1,4 +1,4 @@
-"""Format a comparison as text."""
+"""A comparison as text."""
 
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import CompareAnswer
@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def lines(answer: CompareAnswer) -> list[str]:
-    """Return the answer as text. The first line states the finding."""
+    """The answer. The first line states the finding."""
     question, found = answer.question, answer.decision
     name = f"{NAMES[question.metric]} {question.quantile.upper()}"
     printed = [finding(answer, text.seconds), ""]

@@ -1,4 +1,4 @@
-"""Format a bill as text: the total, the parts, and advice."""
+"""A bill as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ _HOW = {
 
 
 def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the lines of the text. The labels in `where` selected the requests."""
+    """Yield the lines. The labels in `where` selected the requests."""
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
     yield f"Cost of serving, {text.span(window)}"
@@ -49,7 +49,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
 
 
 def nothing(engine: Engine, window: Window) -> str:
-    """Return why there is no bill, and what to do."""
+    """Why there is no bill, and what to do."""
     found = f"No engine reported {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:
@@ -236,13 +236,13 @@ def _managed(found: "CostAnswer", total: "BillLine") -> Iterator[str]:
 
 
 def requests_per_s(found: "CostAnswer") -> float:
-    """Return the requests per second, averaged over the time in which an engine was up."""
+    """The rate averaged over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def compliance_text(even: "BreakEven") -> str:
-    """Return a sentence that states whether the objectives can be met at the break-even rate."""
+    """State whether the objectives can be met at the break-even rate."""
     kept = even.sustainable
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
@@ -354,7 +354,7 @@ def _why_unpriced(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """Return a part of the bill as text, or 0 for a part that is too small to show."""
+    """A part of the bill as text; 0 if it is too small to show."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

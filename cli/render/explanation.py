@@ -1,4 +1,4 @@
-"""Format an explanation as text. Pure."""
+"""An explanation as text. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,8 +16,7 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""Parts of a latency that are shorter than this in the window and in the baseline are not listed,
-because they would be shown as 0."""
+"""Shorter parts would be shown as 0, and are not listed."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:
@@ -57,7 +56,7 @@ def of_answer(answer: ExplainAnswer) -> Iterator[str]:
 
 
 def compared_with(answer: ExplainAnswer) -> str:
-    """Return how the baseline was chosen, as a word such as `previous`."""
+    """How the baseline was chosen, as a word."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -88,15 +87,12 @@ def _attainment_sentence(each: Attainment, metric: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Format a ratio with one decimal. "100%" means exactly 1."""
+    """ "100%" means exactly 1."""
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
-    """Return a sentence about the incident, or, without an incident, about the missed SLO.
-
-    Return None if there is no incident and no missed SLO.
-    """
+    """A sentence about the incident, or about the missed SLO, if there is one."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"
@@ -133,7 +129,7 @@ def _sentence(answer: ExplainAnswer) -> str:
 
 
 def cause_lines(cause: Cause, metric: str) -> Iterator[str]:
-    """Yield the lines of a cause: its share, the evidence and the actions to try."""
+    """Yield a cause: its share, the evidence and the actions to try."""
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
     share = share_text(cause.share, cause.low, cause.high)
     if cause.low is None:
@@ -207,7 +203,7 @@ def _dimensions(why: Explanation) -> Iterator[str]:
 
 
 def of_request(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines about a single request."""
+    """Yield the lines about a request."""
     yield (
         f"{text.label(found['request_id'])} on {text.label(found['replica'])}:"
         f" {text.seconds(found['e2e_s'])}, received"

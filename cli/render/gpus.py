@@ -1,4 +1,4 @@
-"""Format the values of GPUs, and why values are missing, as a table, JSON or text."""
+"""The values of GPUs, and why values are missing, as text or JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _TEXTS = 4
 
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield the lines of a table, and then why values are missing."""
+    """Yield a table, then why values are missing."""
     states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
@@ -48,7 +48,7 @@ def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield one JSON object per GPU. Unknown values are null, and `absent` has the reasons."""
+    """Yield one JSON object per GPU. `absent` has the reasons for unknown values (null)."""
     states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     for sample in samples:
         fields = asdict(sample)
@@ -71,13 +71,13 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return a sentence with the reasons why no GPU reports values."""
+    """Why no GPU reports values."""
     why = reasons(states)
     return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:
-    """Return why readers report no GPU, as in `nvml: no_library (…); amd_smi: no_package (…)`."""
+    """Why readers report no GPU, as in `nvml: no_library (…); amd_smi: no_package (…)`."""
     return "; ".join(
         f"{printable(state.name, _WIDEST)}: {_words(state.absence)}"
         for state in states
@@ -88,10 +88,9 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 def missing_values(
     samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
 ) -> Iterator[str]:
-    """Yield a line for each reader without values, and for each GPU that a reader has lost.
+    """Yield a line for each lost GPU, and for each reader without values if another has some.
 
-    If no reader has values, yield only the lines about lost GPUs, because `nothing` returns the
-    reasons of all readers.
+    If none has, `nothing` returns the reasons.
     """
     for state in states:
         name = printable(state.name, _WIDEST)
@@ -102,7 +101,7 @@ def missing_values(
 
 
 def state_sentence(states: "Sequence[ReaderState]") -> str:
-    """Return one sentence about the sampled GPUs."""
+    """One sentence about the sampled GPUs."""
     up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
     down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
     if not up and not down:
@@ -111,10 +110,7 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
 
 
 def missing_by_reason(gpu: "GpuReading") -> list[str]:
-    """Return one line for each reason why values are missing, with the names of these values.
-
-    An example is `pcie_rx, pcie_tx: not_supported (…)`.
-    """
+    """A line per reason, as in `pcie_rx, pcie_tx: not_supported (…)`."""
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():
         by_reason.setdefault(_words(absence), []).append(name)

@@ -1,4 +1,4 @@
-"""Format joined requests as text. Pure."""
+"""Joined requests as text. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -40,7 +40,7 @@ def joined_lines(requests: Sequence[JoinedRequest]) -> Iterator[str]:
 
 
 def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]:
-    """Yield the phases of the slowest joined requests, and the causes in each pool of servers."""
+    """Yield the phases of the slowest joined requests, and the causes in each pool."""
     name = NAMES[metric.value]
     yield (
         f"{text.count(found.requests)} joined requests (prefill and decode on different servers),"

@@ -1,4 +1,4 @@
-"""Format statistics of joined requests as text. Pure."""
+"""Statistics of joined requests as text. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,14 +15,13 @@ _TITLES: Final = {
     "e2e_s": "E2E",
 }
 _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
-"""The key under which `means` contains the phases of each latency. The means of these phases sum to
-the mean of the latency."""
+"""The key in `means` of the phases whose means sum to the latency's mean."""
 
 
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:
     """Yield the counts, the percentiles, and the means of the phases.
 
-    A latency is omitted if it is unknown for all requests. `groups` is from `answer_joined_stats`.
+    A latency that is unknown for all requests is omitted.
     """
     requests = sum(group["requests"] for group in groups)
     yield f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}"
@@ -71,7 +70,6 @@ def _counts(
 
 
 def _latencies() -> Iterator[tuple[str, Any]]:
-    """Yield the title of each latency and phase, and a function that returns its percentiles."""
     for latency, title in _TITLES.items():
         yield title, lambda group, key=latency: group[key]
     for phase, title in PHASE_NAMES.items():

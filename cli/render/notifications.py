@@ -1,4 +1,4 @@
-"""Format the notifications of incidents, for `tailspan slo status`."""
+"""The notifications of incidents, for `tailspan slo status`."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -18,13 +18,13 @@ _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the en
 def of_incidents(
     rows: Sequence[Notification], incidents: Collection[IncidentRow]
 ) -> list[Notification]:
-    """Return the notifications of these incidents."""
+    """The notifications of these incidents."""
     shown = {(each.severity, each.fired_unix_s) for each in incidents}
     return [row for row in rows if (row.severity, row.fired_unix_s) in shown]
 
 
 def as_json(row: Notification) -> dict[str, Any]:
-    """Return one row as JSON."""
+    """A notification as JSON."""
     return {
         "severity": row.severity,
         "fired": row.fired_unix_s,

@@ -1,4 +1,4 @@
-"""Print the answer about probes as text."""
+"""The answer about probes as text."""
 
 from collections.abc import Iterator, Mapping
 
@@ -110,7 +110,7 @@ def _troubles(name: str, place: EndpointResults) -> Iterator[str]:
 
 
 def nothing(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> str:
-    """Return why there is no probe to show, and what to try."""
+    """Why there is no probe, and what to try."""
     newest = newest_probe_unix_ns(engine, equals)
     if newest is None and equals:
         return NEVER_MATCHED

@@ -1,4 +1,4 @@
-"""Print the result of a probe as a line."""
+"""The result of a probe as a line."""
 
 from cli.render.text import label, seconds, usd
 from telemetry.probes import Probe, ProbeOutcome
@@ -21,7 +21,7 @@ _STEPS = (
 
 
 def text_line(result: Probe) -> str:
-    """Return a line: the instant, the outcome, and the latencies or the reason of the failure."""
+    """The instant, the outcome, and the latencies or the failure."""
     start = f"{moment(result.at_unix_ns)}  {label(result.endpoint)}  {result.outcome.value}"
     if result.outcome is ProbeOutcome.CACHED:
         start += f" by {label(result.cache)}, not the model"

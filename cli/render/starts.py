@@ -1,4 +1,4 @@
-"""Format the parts of engine starts as text."""
+"""The parts of engine starts as text."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _WIDEST = 300
 
 
 def lines(found: StartsAnswer) -> Iterator[str]:
-    """Yield the lines of the text, for at least one start."""
+    """Yield the lines for at least one start."""
     if any(each.cold_start.simulated for each in found.starts):
         yield "simulated data"
         yield ""
@@ -52,7 +52,7 @@ def lines(found: StartsAnswer) -> Iterator[str]:
 
 
 def nothing(window: Window) -> str:
-    """Return the reason why the range has no engine starts."""
+    """Why the range has no starts."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
         " them after the engine core's first step, or, if the start fails, when the server ends."

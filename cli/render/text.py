@@ -1,4 +1,4 @@
-"""Format values and tables as plain text."""
+"""Values and tables as plain text."""
 
 from collections.abc import Mapping, Sequence
 from math import floor, log10
@@ -14,7 +14,7 @@ UNKNOWN = "-"
 """The text for an unknown value, never for 0."""
 
 WIDEST = 40
-"""Maximum characters of a cell. A longer label ends in an ellipsis."""
+"""Characters of a cell. A longer label ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:
@@ -43,7 +43,7 @@ def rate(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: three digits below $1, cents from $1 on, and no cents from $1,000 on."""
+    """Format dollars: three digits below $1, then cents, and no cents from $1,000 on."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -57,7 +57,7 @@ def usd(value: float | None) -> str:
 
 
 def span(window: "Window") -> str:
-    """Format a window. The date is shown once if both ends are on the same day."""
+    """Format a window, with one date if both ends are on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
@@ -70,14 +70,14 @@ def instant(unix_ns: int) -> str:
 
 
 def label(value: str | int | bool | None) -> str:
-    """Return a label without control characters, cut to a limited length."""
+    """A label without control characters, of limited length."""
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
 
 
 def interval(percentiles: Mapping[str, float | None]) -> str:
-    """Format the 95 % interval of the 99th percentile, from the keys `p99_low` and `p99_high`."""
+    """Format the 95 % interval of the 99th percentile."""
     if percentiles["p99"] is None:
         return UNKNOWN
     if percentiles["p99_low"] is None:
@@ -88,11 +88,11 @@ def interval(percentiles: Mapping[str, float | None]) -> str:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, keep: int = 0
 ) -> list[str]:
-    """Return the lines of an aligned table.
+    """The lines of an aligned table.
 
     Args:
-        left: number of leading columns to align left.
-        keep: number of leading columns to print even if all their cells are unknown.
+        left: leading columns to align left.
+        keep: leading columns to print even if all their cells are unknown.
     """
     kept = [
         place

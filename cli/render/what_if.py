@@ -1,4 +1,4 @@
-"""Format the result of `tailspan what-if` as text and as JSON."""
+"""The result of `tailspan what-if` as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def as_json(answer: WhatIfAnswer) -> dict[str, Any]:
-    """Return the prediction as one JSON object, with null for unknown values."""
+    """The prediction, with null for unknown values."""
     predicted: dict[str, Any] = {
         name: {point: each._asdict() for point, each in points.items()}
         for name, points in answer.predicted.items()
@@ -85,7 +85,7 @@ SATURATED: Final = (
 
 
 def lines(answer: WhatIfAnswer) -> list[str]:
-    """Return the prediction as text."""
+    """The prediction as text."""
     found = _title(answer, f"What if {', '.join(answer.edits)}?")
     if answer.refused is not None:
         found += ["", f"No prediction: {answer.refused}."]
@@ -137,12 +137,12 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> list[str]:
-    """Return a line for each reason why requests were left out."""
+    """Why requests were left out, a line per reason."""
     return [f"{number:,} requests left out: {why}" for why, number in answer.left_out.items()]
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return two table cells: a predicted duration, and its interval."""
+    """A predicted duration and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -167,24 +167,23 @@ def _share_interval(each: Predicted) -> str:
 
 
 def cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
-    """Return a cost per hour and per 1,000 requests."""
+    """A cost per hour and per 1,000 requests."""
     found = f"{text.usd(usd_per_hour)}/h"
     return found if usd_per_1000 is None else f"{found}, {text.usd(usd_per_1000)}/1,000 requests"
 
 
 def share(value: float | None) -> str:
-    """Return a share in percent."""
+    """A share in percent."""
     return text.UNKNOWN if value is None else f"{value:.2%}"
 
 
 def binding(binds: str) -> str:
-    """Return the limit that makes requests wait, as text."""
+    """Name the limit that makes requests wait."""
     return _BINDS.get(binds, "nothing; the queue is empty")
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return a sweep as a JSON object: the values that all predictions share, and each
-    prediction."""
+    """The values that all predictions of a sweep share, and each prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")
@@ -199,7 +198,7 @@ def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
 
 
 def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
-    """Return a sweep as a table with one row per value."""
+    """A table with one row per value."""
     first = points[0].answer
     found = _title(first, f"What if {name} changes?")
     if first.refused is not None:
@@ -234,7 +233,7 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
 
 
 def found_json(found: SearchResult) -> dict[str, Any]:
-    """Return the result of a search as one JSON object."""
+    """The result of a search."""
     return {
         "find": found.wanted,
         "slo": found.slo,
@@ -246,7 +245,7 @@ def found_json(found: SearchResult) -> dict[str, Any]:
 
 
 def found_lines(found: SearchResult) -> list[str]:
-    """Return the result of a search as text."""
+    """The result of a search as text."""
     wanted = {"replicas": "fewest replicas", "rate": "highest rate"}[found.wanted]
     unit = "x" if found.wanted == "rate" else ""
     result = "none" if found.value is None else f"{found.value:g}{unit}"
@@ -257,8 +256,7 @@ def found_lines(found: SearchResult) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # Each value was replayed once. Only the shown value was also replayed with resampled
-            # traffic, and so has an interval.
+            # Only the shown value was also replayed with resampled traffic.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]

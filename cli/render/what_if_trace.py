@@ -19,10 +19,7 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """Return the answer as a JSON object, with null for unknown values.
-
-    The key `now` has the values that were measured in the window.
-    """
+    """The answer, with null for unknown values. `now` was measured in the window."""
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:
@@ -63,7 +60,7 @@ def trace_json(answer: TraceAnswer) -> dict[str, Any]:
 
 
 def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
-    """Return the answer as text; `name` is the trace's name."""
+    """The answer about the trace `name` as text."""
     window = answer.of_window
     edits = f" with {', '.join(answer.edits)}" if answer.edits else ""
     rate = "" if answer.rate_rps is None else f", {answer.rate_rps:.3g} requests/s"

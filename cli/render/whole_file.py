@@ -14,12 +14,8 @@ import click
 def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
     """Open a new file, which replaces the file at `path` when the `with` block ends.
 
-    If an exception ends the block, the file at `path` stays unchanged. Devices and pipes are
-    written directly.
-
-    Args:
-        option: the option that sets the path, for errors.
-        path: the file to write, or None for standard output.
+    If an exception ends the block, the file stays unchanged. Devices and pipes are written
+    directly. None is standard output. `option` is for errors.
 
     Raises:
         click.UsageError: the file cannot be written.

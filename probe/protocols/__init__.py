@@ -1,7 +1,4 @@
-"""The protocols of the prober, by the value of `kind` in the file of probes.
-
-To add a protocol, write a module with `build`, `read` and `decoder`, and add the module here.
-"""
+"""The protocols of the prober, by the value of `kind` in the file of probes."""
 
 from typing import Final
 

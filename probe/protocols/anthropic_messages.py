@@ -13,7 +13,7 @@ VERSION: Final = "2023-06-01"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": prompt}],
@@ -50,8 +50,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def _prompt_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
-    """Store the number of prompt tokens. Cached tokens are added, because `input_tokens` excludes
-    them."""
+    """`input_tokens` excludes cached tokens."""
     read_tokens = count_of(usage.get("cache_read_input_tokens"))
     written = count_of(usage.get("cache_creation_input_tokens"))
     rest = count_of(usage.get("input_tokens"))

@@ -1,8 +1,8 @@
-"""Amazon Bedrock's ConverseStream. botocore signs the request and decodes the event stream.
+"""Amazon Bedrock's ConverseStream. botocore signs the request and decodes the stream.
 
-A key in the file of probes is a Bedrock API key (a bearer token). Without a key, botocore looks for
-credentials in the environment, a profile or the container's role. Sources: Amazon Bedrock API
-reference, "ConverseStream"; AWS, "Event stream encoding".
+A key is a Bedrock API key (a bearer token). Without it, botocore looks for credentials in the
+environment, a profile or the container's role. Sources: Amazon Bedrock API reference,
+"ConverseStream"; AWS, "Event stream encoding".
 """
 
 import json
@@ -26,7 +26,7 @@ _REGION: Final = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the signed request for a prompt.
+    """The signed request for a prompt.
 
     Raises:
         ProbeFailure: there are no credentials, or no AWS region.
@@ -81,7 +81,7 @@ def _credentials() -> Any:
 
 @cache
 def _session() -> Any:
-    """Return botocore's session, which refreshes temporary credentials itself."""
+    """The session refreshes temporary credentials itself."""
     from botocore.session import Session
 
     return Session()
@@ -96,7 +96,7 @@ class EventStream:
         self._buffer = EventStreamBuffer()
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete.
+        """The events that these bytes complete.
 
         Raises:
             ProbeFailure: a checksum is wrong, or a message is too large.
@@ -128,7 +128,7 @@ class EventStream:
 
 
 def decoder() -> EventStream:
-    """Return a new decoder."""
+    """A new decoder."""
     return EventStream()
 
 
@@ -150,7 +150,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
         written = count_of(usage.get("cacheWriteInputTokens"))
         rest = count_of(usage.get("inputTokens"))
         if rest is not None:
-            # Add the cached tokens, which Bedrock's `inputTokens` excludes.
+            # Bedrock's `inputTokens` excludes cached tokens.
             answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
         answer.cached_tokens = read_tokens
         answer.output_tokens = count_of(usage.get("outputTokens"))

@@ -1,6 +1,5 @@
-"""The protocol of the Gemini API and of Gemini on Vertex AI.
+"""The Gemini API, and Gemini on Vertex AI (`aiplatform.googleapis.com`), which takes OAuth tokens.
 
-Vertex AI (`aiplatform.googleapis.com`) takes an OAuth token, and the Gemini API takes an API key.
 Sources: Gemini API reference, "models.streamGenerateContent"; Vertex AI reference,
 "projects.locations.publishers.models.streamGenerateContent".
 """
@@ -20,7 +19,7 @@ _VERTEX: Final = "aiplatform.googleapis.com"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "contents": [{"role": "user", "parts": [{"text": prompt}]}],
         "generationConfig": {"maxOutputTokens": endpoint.max_tokens},
@@ -41,8 +40,8 @@ def _url(endpoint: Endpoint) -> str:
 
 
 def read(event: Event, at: float, answer: ProbeAnswer) -> None:
-    """Add an event to an answer. The protocol has no last event, so an answer is complete when it
-    has a finish reason."""
+    """Add an event to an answer. An answer is complete with a finish reason: there is no last
+    event."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
         raise stream_error((data or {}).get("error") or event.text)
@@ -60,10 +59,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
-    """Add an event's parts to the answer: at most one chunk of reasoning, and one of content.
-
-    A part may contain many tokens.
-    """
+    """Add at most one chunk of reasoning and one of content. A part may have many tokens."""
     given = [mapping_of(each) for each in parts] if isinstance(parts, list) else []
     full = [each for each in given if text_of(each.get("text")) or each.get("functionCall")]
     if any(each.get("thought") is True for each in full):
@@ -73,8 +69,7 @@ def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
-    """Store the numbers of tokens. Thoughts (reasoning tokens) are added to the output, because
-    `candidatesTokenCount` excludes them."""
+    """`candidatesTokenCount` excludes thoughts (reasoning tokens)."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

@@ -1,8 +1,7 @@
 """OpenAI chat completions, which vLLM, SGLang, Groq, Cerebras and others also serve.
 
-Sources: OpenAI API reference, "Chat completions", "Streaming"; vLLM, "Reasoning outputs" (the
-fields `reasoning` and, before 0.12, `reasoning_content`), and the field `metrics` that vLLM adds
-with `--enable-per-request-metrics`.
+Sources: OpenAI API reference, "Chat completions", "Streaming"; vLLM, "Reasoning outputs"
+(`reasoning`; before 0.12 `reasoning_content`), and `metrics` with `--enable-per-request-metrics`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ END: Final = "[DONE]"
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": prompt}],
@@ -54,7 +53,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def opened(event: Event, answer: ProbeAnswer) -> dict[str, Any] | None:
-    """Return the data of a chat event or completions event, or None for the last event.
+    """The data of a chat or completions event, or None for the last event.
 
     Raises:
         ProbeFailure: the event is an error, or is not a JSON object.
@@ -90,11 +89,8 @@ def read_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
 
 
 def read_metrics(metrics: Mapping[str, object], answer: ProbeAnswer) -> None:
-    """Store the durations that vLLM measured.
-
-    vLLM's `time_to_first_token_ms` begins when the request is scheduled, so it is the duration of
-    the prefill.
-    """
+    """Store the durations that vLLM measured. `time_to_first_token_ms` is the prefill's: it begins
+    when the request is scheduled."""
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))
     answer.server_decode_s = seconds_of_ms(metrics.get("generation_time_ms"))

@@ -1,7 +1,4 @@
-"""OpenAI completions, an API that takes a prompt and no messages.
-
-Source: OpenAI API reference, "Completions".
-"""
+"""OpenAI completions. Source: OpenAI API reference, "Completions"."""
 
 from probe.answer import ProbeAnswer, first_of, text_of
 from probe.http_exchange import HttpRequest
@@ -12,7 +9,7 @@ from probe.server_sent_events import Event
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """Return the request for a prompt."""
+    """The request for a prompt."""
     body = {
         "model": endpoint.model,
         "prompt": prompt,

@@ -1,4 +1,4 @@
-"""The interface of a protocol: build a request, read an event."""
+"""The interface of a protocol."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,15 +17,12 @@ class Decoder(Interface):
     """Decodes a stream from bytes."""
 
     def feed(self, received: bytes) -> list[Event]:
-        """Return the events that these bytes complete."""
+        """The events that these bytes complete."""
 
 
 class Protocol(NamedTuple):
-    """The functions to probe an endpoint with this protocol.
-
-    `build` takes the endpoint, the prompt, and the API key or None. `read` adds an event to an
-    answer. The second argument of `read` is the event loop's time at which the event arrived.
-    """
+    """`build` takes the endpoint, the prompt and the API key; `read` adds an event, and the event
+    loop's time of its arrival, to an answer."""
 
     build: Callable[[Endpoint, str, str | None], HttpRequest]
     read: Callable[[Event, float, ProbeAnswer], None]
@@ -33,13 +30,10 @@ class Protocol(NamedTuple):
 
 
 def with_path(url: str, path: str, *, version: str = "") -> str:
-    """Return the URL of an API method: the base address, followed by the path of the method.
+    """The base address followed by a method's path, such as `/chat/completions`.
 
-    If the base address already ends with the path or the version, do not repeat it.
-
-    Args:
-        path: such as `/chat/completions`.
-        version: such as `/v1`; inserted before `path` if the base address has no path.
+    A path or version that the address already has is not repeated. `version`, such as `/v1`, is
+    inserted if the address has no path.
     """
     base = url.rstrip("/")
     if base.endswith(path):
@@ -49,12 +43,12 @@ def with_path(url: str, path: str, *, version: str = "") -> str:
 
 
 def json_request(url: str, headers: Headers, body: Mapping[str, Any]) -> HttpRequest:
-    """Return a request with a JSON body."""
+    """A request with a JSON body."""
     return HttpRequest(
         url, (("Content-Type", "application/json"), *headers), json.dumps(body).encode()
     )
 
 
 def bearer(key: str | None) -> Headers:
-    """Return the header with a bearer token."""
+    """The header with a bearer token."""
     return () if key is None else (("Authorization", f"Bearer {key}"),)

@@ -20,17 +20,13 @@ from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, W
 OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
 RETRY_S: Final = 1
-"""Seconds after which a client may send a question again, if all worker processes were busy."""
+"""`Retry-After` in seconds while all workers are busy."""
 _MAX_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
 
 def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
-    """Return the ASGI application of the JSON API.
-
-    Args:
-        readers: determines what each token may read, or None if each token may read everything.
-    """
+    """The ASGI application. Without `readers`, each token may read everything."""
     questions = _Questions(pool, readers or Readers())
     app = Starlette(
         routes=[Route(f"{BASE}/{{name}}", questions, methods=["GET"])],
@@ -44,8 +40,7 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
 
 
 def with_api_paths(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
-    """Return an application that passes requests for the API to `api`, and all others to
-    `metrics`."""
+    """Pass requests for the API to `api`, and all others to `metrics`."""
 
     async def choose(scope: Scope, receive: Receive, send: Send) -> None:
         of_api = scope["type"] == "http" and scope["path"].startswith(PREFIX)
@@ -87,7 +82,7 @@ class _Questions:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            asking.cancel()  # if the client has disconnected, stop computing the answer
+            asking.cancel()  # the client may have disconnected
             await asyncio.gather(asking, leaving, return_exceptions=True)
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error
@@ -114,7 +109,6 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Return the message for the worker. Raise ValueError if the query is malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}

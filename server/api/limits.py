@@ -1,4 +1,4 @@
-"""Limits of the API, so that its questions do not delay the receipt of telemetry."""
+"""Limits of the API, which protect the receipt of telemetry."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,15 +11,13 @@ class ApiLimits:
     """Limits on questions."""
 
     questions: int = 2
-    """Maximum number of questions that are computed at the same time, each in its own process."""
+    """Questions computed at the same time, each in its own process."""
     waiting: int = 6
-    """Maximum number of questions that wait for a process, in addition to `questions`. `questions`
-    + `waiting` is half of the connections that one address may have to this port, so that a
-    connection is always free for /metrics."""
+    """Questions that wait for a process. `questions` + `waiting` is half of the connections of one
+    address, so a connection stays free for /metrics."""
     seconds: float = 60.0
-    """Maximum time for a question, including the wait for a process. An explanation by replay takes
-    at most 17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests takes two
-    minutes, so it needs a higher limit."""
+    """Time limit of a question in seconds, with the wait. An explanation by replay takes up to 17 s
+    (docs/benchmarks.md#shares-by-replay), a prediction for 200,000 requests two minutes."""
     query_bytes: int = 4_096
     idle_s: float = 300.0
-    """Seconds after which an idle process is ended to free its memory."""
+    """Seconds until an idle process is ended."""

@@ -1,7 +1,6 @@
-"""The MCP server, which offers the questions of the API as read-only tools for a language model.
+"""The MCP server: the questions of the API as read-only tools for a language model.
 
-The server has only tools, and none of MCP's other features (prompts, resources, sampling). Source:
-Model Context Protocol, specification, "Tools".
+It offers only tools. Source: Model Context Protocol, specification, "Tools".
 """
 
 import json
@@ -38,11 +37,7 @@ _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_
 
 
 def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
-    """Return the server.
-
-    Args:
-        readers: determines what each token may read, or None if each token may read everything.
-    """
+    """The server. Without `readers`, each token may read everything."""
     known = readers or Readers()
 
     tools: list[Tool] = []
@@ -50,7 +45,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        if not tools:  # ask a worker only once, because the tools do not change
+        if not tools:  # the tools do not change
             async with pool.reply_to({"ask": "tools"}) as reply:
                 listed = json.loads(reply.body)
             tools[:] = [Tool(**each, annotations=_READS) for each in listed]
@@ -59,7 +54,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        request = context.request  # None if the client uses standard input and not HTTP
+        request = context.request  # None over standard input
         try:
             reader = known.of(None if request is None else request.scope)
         except NotAReader as error:
@@ -80,7 +75,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
 
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool. An error is also returned as a result, so that the model can read the error."""
+    """Return errors as a result, so that the model can read them."""
     try:
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK

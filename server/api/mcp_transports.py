@@ -20,11 +20,11 @@ from server.endpoint_access import EndpointAccess
 PATH: Final = "/mcp"
 GRACE_S: Final = 5.0
 MAX_BODY_BYTES: Final = 64 * 1024
-"""Maximum size of a message in bytes. A tool call has up to 64 parameters of 1,000 characters."""
+"""Maximum message size. A tool call has up to 64 parameters of 1,000 characters."""
 
 
 async def serve_stdio(pool: WorkerPool) -> None:
-    """Answer the client that started this process, until the client closes the standard input."""
+    """Answer the parent process until it closes the standard input."""
     server = mcp_server(pool)
     try:
         async with stdio_server() as (read, write):
@@ -36,10 +36,7 @@ async def serve_stdio(pool: WorkerPool) -> None:
 class McpHost:
     """The MCP server over streamable HTTP, at `PATH`.
 
-    The server has no sessions, because a session that a client does not end would use memory.
-
-    Args:
-        port: the port, or 0 for a free port.
+    It has no sessions, because abandoned sessions would use memory. Port 0 selects a free port.
     """
 
     def __init__(self, pool: WorkerPool, host: str, port: int, access: EndpointAccess) -> None:
@@ -72,13 +69,12 @@ class McpHost:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve until the context manager exits.
+        """Serve until the context ends.
 
         Raises:
             ListenError: the port is not available.
         """
-        # Start HTTP before `sessions.run`: its task group would wrap a ListenError in an exception
-        # group.
+        # Start before `sessions.run`, whose task group would wrap a ListenError.
         await self._http.start()
         async with self._sessions.run():
             try:

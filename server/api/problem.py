@@ -1,7 +1,4 @@
-"""Return errors of the API as problem documents.
-
-Source: RFC 9457, "Problem Details for HTTP APIs".
-"""
+"""Problem documents, the errors of the API. Source: RFC 9457."""
 
 import json
 from http import HTTPStatus
@@ -15,31 +12,23 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
-    """Return a problem document.
-
-    Args:
-        detail: what failed, what is allowed, and how to fix it.
-        members: additional members, such as `parameter`, `value` and `allowed`. A member with the
-            value None is omitted.
-    """
+    """A problem document, without members whose value is None."""
     found = {key: each for key, each in members.items() if each is not None}
     title = HTTPStatus(status).phrase
     return {"type": "about:blank", "title": title, "status": status, "detail": detail, **found}
 
 
 def problem_response(about: dict[str, Any], retry_after_s: int | None = None) -> Response:
-    """Return the response for a problem document."""
+    """The response for a problem document."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return Response(json.dumps(about), about["status"], headers, MEDIA_TYPE)
 
 
 class ProblemGate:
-    """An ASGI application that converts the plain-text errors of another application to problem
-    documents. The checks of host names, the checks of tokens and the router return errors in plain
-    text.
+    """Convert plain-text errors of another ASGI application to problem documents.
 
-    Args:
-        prefix: only errors for paths with this prefix are converted.
+    Only paths with `prefix` are converted. The host check, the token check and the router return
+    plain-text errors.
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -47,7 +36,7 @@ class ProblemGate:
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the application, and convert its response if it is an error."""
+        """Pass the request on, and convert an error response."""
         if scope["type"] != "http" or not scope["path"].startswith(self._prefix):
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Determine who asks a question and what the answer may contain, from the token of the request."""
+"""Who asks a question and what the answer may contain, from the token of the request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,24 +10,21 @@ from collector.listen.bearer_tokens import HOLDER, Holder
 from store.access.access import Access
 
 
-class NotAReader(Exception):  # noqa: N818 -- it names the condition
+class NotAReader(Exception):  # noqa: N818
     """Roles are configured, and the request has no token."""
 
 
 class Readers:
-    """Determines what the sender of each request to the API may read."""
+    """Maps the sender of a request to a reader."""
 
     def __init__(self, roles: Roles | None = None) -> None:
         self._has_roles = roles is not None
         self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
 
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
-        """Return the part of a message to a worker that describes the reader. `who` is the name of
-        the reader. `grants` contains what the reader may read (see `store.access.access`), or None
-        for everything.
+        """The reader: `who`, and `grants` (`store.access.access`; None: everything).
 
-        Args:
-            scope: the request's ASGI scope, or None for a request over standard input.
+        `scope` is None for a request over standard input.
 
         Raises:
             NotAReader: there are roles, and the request has no token.

@@ -1,10 +1,7 @@
-"""Processes that compute the answers of the API.
+"""Processes that compute the answers of the API, apart from the process that receives telemetry.
 
-A question may need seconds of CPU time, and a Python process uses only one core. Therefore the
-process that receives telemetry does not compute answers. It passes each question to a separate
-process (a worker) with low priority. A worker starts when a question arrives and no worker is idle.
-It answers one question at a time, and ends after a time without questions. If a question takes too
-long, or if its client disconnects, the worker is killed.
+A worker has low priority and answers one question at a time. It is killed when a question exceeds
+its time limit, when its client disconnects, or after some idle time.
 """
 
 import asyncio
@@ -23,9 +20,9 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The module that the workers run. It is given by name, because `server` must not import `cli`."""
+"""`server` must not import `cli`."""
 HEAD_BYTES: Final = 2**20
-"""Maximum length in bytes of the line (the head) that a worker sends before an answer."""
+"""Maximum length of the line that a worker sends before an answer."""
 
 _END_WITH_PARENT: Final = Path(__file__).parents[1] / "end_with_parent.py"
 
@@ -33,8 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkersBusyError(Exception):
-    """Too many questions wait, or the time limit was reached mainly because all workers were
-    busy."""
+    """Too many questions wait, or no worker was free in time."""
 
 
 class TooLongError(Exception):
@@ -50,16 +46,12 @@ class WorkerReply:
     """The answer of a worker."""
 
     head: Mapping[str, Any]
-    """`status`, `type` and other members of the answer (`cli.questions.worker`)."""
+    """`status`, `type` and `bytes` (`cli.questions.worker`)."""
     body: bytes
 
 
 class WorkerPool:
-    """Starts the workers, passes questions to them, and ends them.
-
-    Args:
-        environment: variables to add to the environment of the workers.
-    """
+    """Starts, feeds and ends the workers. `environment` is added to theirs."""
 
     def __init__(self, environment: Mapping[str, str], limits: ApiLimits) -> None:
         self.limits = limits
@@ -73,8 +65,9 @@ class WorkerPool:
 
     @asynccontextmanager
     async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[WorkerReply]:
-        """Send a question to a worker, and yield the answer. The question counts towards the limit
-        on questions until the context manager exits.
+        """Send a question to a worker, and yield the answer.
+
+        The question counts towards the limit until the context ends.
 
         Raises:
             WorkersBusyError, TooLongError, WorkerEndedError: the question was not answered.
@@ -92,13 +85,13 @@ class WorkerPool:
             self._open -= 1
 
     def kill(self) -> None:
-        """Kill all processes."""
+        """Kill all workers."""
         self._idle.clear()
         for worker in list(self._all):
             self._end(worker)
 
     async def close(self) -> None:
-        """Kill all workers, wait until they have ended, and start no new workers."""
+        """Kill all workers, wait for their end, and start no new ones."""
         self._closed = True
         self.kill()
         await asyncio.gather(*self._ending)
@@ -122,7 +115,7 @@ class WorkerPool:
 
     async def _answer(self, message: Mapping[str, Any]) -> WorkerReply:
         if self._idle:
-            with suppress(WorkerEndedError):  # if the idle worker has ended, start a new one
+            with suppress(WorkerEndedError):  # the idle worker has ended; start a new one
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
@@ -162,7 +155,7 @@ class WorkerPool:
                 limit=HEAD_BYTES,
                 start_new_session=True,
             )
-        except OSError as error:  # too little memory or too many processes; both may be temporary
+        except OSError as error:  # too little memory or too many processes, perhaps temporarily
             raise WorkerEndedError(f"a process cannot be started: {error.strerror}") from error
         worker = _Worker(process)
         self._all.add(worker)
@@ -175,7 +168,7 @@ class _Worker:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_later(self, after_s: float, end: Any) -> None:
-        """Call `end` after `after_s` seconds, unless `keep` is called in this time."""
+        """Call `end` in `after_s` seconds, unless `keep` is called before."""
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:
@@ -183,11 +176,7 @@ class _Worker:
             self._timer.cancel()
 
     async def ask(self, message: Mapping[str, Any]) -> WorkerReply:
-        """Send a message to the process, and return the answer.
-
-        Raises:
-            WorkerEndedError: the process ended.
-        """
+        """Raise WorkerEndedError if the process ends."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None
@@ -203,7 +192,6 @@ class _Worker:
         return WorkerReply(head, body)
 
     async def end(self) -> None:
-        """Kill the process, and wait for its end."""
         self.keep()
         with suppress(ProcessLookupError):
             self._process.kill()

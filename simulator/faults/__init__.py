@@ -1,7 +1,6 @@
-"""Define all faults: for each cause, the functions that inject it.
+"""All faults: for each cause, the functions that inject it. Pure.
 
-Pure. A fault's id is the cause that `tailspan explain` should find. To add a fault, write a
-function in the module of its family and add it to `INJECTIONS`.
+A fault's id is the cause that `tailspan explain` should find.
 """
 
 from dataclasses import replace
@@ -83,8 +82,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # The longest time between two tokens is limited by the token budget of a step. Ordinary
-        # traffic already reaches this limit, so the fault lengthens only TPOT.
+        # A step's token budget limits the longest time between two tokens. Ordinary traffic already
+        # reaches it, so the fault lengthens only TPOT.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
@@ -258,7 +257,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the fleet's configuration, with the additions that its faults require."""
+    """The configuration with what its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

@@ -1,4 +1,4 @@
-"""Define how a fault is injected, and in which columns and labels it is visible."""
+"""How a fault is injected, and in which columns and labels it is visible."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -25,36 +25,32 @@ Where = Callable[[SimulatedFault, FleetConfig], dict[str, str]]
 
 
 def everywhere(_fault: SimulatedFault, _config: FleetConfig) -> dict[str, str]:
-    """Return no labels, because the fault affects all requests."""
+    """No labels: the fault affects all requests."""
     return {}
 
 
 def on_its_replica(fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the replica that the fault affects."""
+    """The label of the fault's replica."""
     return {"replica": config.name_of(fault.replica % config.replicas)}
 
 
 def by_the_first_tenant(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the first tenant, which causes the fault."""
+    """The label of the first tenant, which causes the fault."""
     return {"tenant": config.workload.tenants[0].name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """How one cause is injected: what it changes in a simulation, so that requests become slow.
+    """How a cause is injected.
 
     Args:
-        affects: the latency that becomes longer.
+        affects, affects_else: the latency that becomes longer, or a function that returns it.
         shows: the request columns that contain the added time.
-        world: adds to the fleet's configuration everything that the fault requires.
-        needs: a description of what `world` adds.
-        arrivals: returns the requests that the fault adds.
-        rewrite: returns a function that changes ordinary requests while the fault is active.
-        events: returns the changes of server conditions and the restarts that the fault causes.
-        stalls: returns the times at which the fault stops an engine.
-        affects_else: returns the latency that becomes longer, if this latency depends on the
-            configuration.
-        where: returns the labels of the affected requests, or of the requests that cause the fault.
+        world, needs: adds to the fleet what the fault requires; a description of this.
+        arrivals: returns additional requests.
+        rewrite: returns a function that changes ordinary requests during the fault.
+        events, stalls: return changed conditions, restarts, and the times at which engines stop.
+        where: returns the labels of the affected requests, or of those that cause the fault.
     """
 
     summary: str
@@ -70,5 +66,5 @@ class Injection:
     affects_else: Affects | None = None
 
     def affected_latency(self, fault: SimulatedFault, config: FleetConfig) -> Latency:
-        """Return the latency that this fault makes longer."""
+        """The latency that becomes longer."""
         return self.affects if self.affects_else is None else self.affects_else(fault, config)

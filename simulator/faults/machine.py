@@ -1,4 +1,4 @@
-"""Faults of machines: slow machines, stalls, hangs, restarts, transfers and skewed routing."""
+"""Faults of machines: slowness, stalls, hangs, restarts, transfers and skewed routing."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,6 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: SimulatedFault, replica: int, **values: float) -> Iterator[Event]:
-    """Yield changes that set conditions at the fault's start and reset them at its end."""
     for name, value in values.items():
         yield ConditionChange(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -34,7 +33,6 @@ def _while_it_lasts(fault: SimulatedFault, replica: int, **values: float) -> Ite
 
 
 def _everywhere(fault: SimulatedFault, config: FleetConfig, **values: float) -> Iterator[Event]:
-    """Yield the changes of `_while_it_lasts` for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 
@@ -46,13 +44,13 @@ def _slower(fault: SimulatedFault) -> float:
 def throttled(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
-    """Throttle the GPU's clock, so that every step takes longer."""
+    """Throttle a GPU's clock."""
     factor = _slower(fault)
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pace=factor, clock=factor)
 
 
 def busy_gpu(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Run another process on the GPU most of the time, so that steps take longer."""
+    """Run another process on a GPU most of the time."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
@@ -68,18 +66,18 @@ def busy_gpu(fault: SimulatedFault, config: FleetConfig, chance: random.Random) 
 def slow_rank(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
-    """Slow down one of the GPUs of a replica. In each step, the other GPUs wait for this GPU."""
+    """Slow down one GPU of a replica. In each step, the others wait for it."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
 
 def several_ranks(config: FleetConfig) -> FleetConfig:
-    """Return a fleet in which each replica uses several GPUs."""
+    """Let each replica use at least four GPUs."""
     ranks = max(config.engine.tensor_parallel_size, 4)
     return replace(config, engine=replace(config.engine, tensor_parallel_size=ranks))
 
 
 def pauses(fault: SimulatedFault, chance: random.Random) -> Iterator[Stall]:
-    """Stop the engine for about half a second, about three times per minute."""
+    """Stop the engine for about half a second, about three times a minute."""
     at_s = fault.start_s
     while (at_s := at_s + chance.expovariate(0.05)) < fault.end_s:
         yield Stall(at_s, chance.uniform(0.3, 0.7) * fault.severity)
@@ -88,8 +86,7 @@ def pauses(fault: SimulatedFault, chance: random.Random) -> Iterator[Stall]:
 def cold_starts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[Event]:
-    """Restart a server repeatedly. After each restart, the server's cache is empty, and the first
-    step of each batch shape takes longer."""
+    """Restart a server repeatedly. Its cache is then empty, and new batch shapes take longer."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -103,10 +100,9 @@ def cold_starts(
 
 
 def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Hang an engine and restart its server, repeatedly until the fault ends.
+    """Hang an engine and restart its server, repeatedly.
 
-    A hung engine takes no steps. The restart makes the engine's requests fail. In a simulation with
-    an end, the last restart is before the end.
+    The restart fails the engine's requests. It comes before the end of the simulation.
     """
     replica, trace = fault.replica % config.replicas, config.workload.trace
     ends_s = trace[-1].at_s if trace else float("inf")
@@ -115,8 +111,7 @@ def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> 
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
         yield ConditionChange(at_s, replica, "hung", 1.0)
-        # Yield the restart before the end of the hang, so that the old engine takes no further
-        # step.
+        # Before the end of the hang, so that the old engine takes no further step.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
         yield ConditionChange(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
@@ -125,7 +120,7 @@ def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> 
 def busy_front_end(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
-    """Slow down the API servers, as if each process got only a small share of a CPU core."""
+    """Give the API servers only a small share of a CPU core."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
     factor = max(5.0, 0.9 * capacity.target_utilisation(fault.severity, 0.3) / usual)
@@ -140,13 +135,12 @@ def slow_transfers(
 
 
 def loading_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the pool that loads KV caches, or no label for a fleet without prefill
-    replicas."""
+    """The label of the pool that loads KV caches, if there is one."""
     return {"pool": "decode"} if config.prefill_replicas else {}
 
 
 def fetched_caches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet whose servers load the KV caches of prompts from other servers."""
+    """Load the KV caches of prompts from other servers."""
     return replace(config, engine=replace(config.engine, kv_connector=True))
 
 
@@ -162,8 +156,7 @@ def imbalanced_routing(
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return a fleet of at least four replicas with the same load per replica. One replica can then
-    be much slower than the others."""
+    """Return at least four replicas, each with the same load, so that one can be much slower."""
     if config.replicas >= 4:
         return config
     workload = config.workload

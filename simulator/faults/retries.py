@@ -1,8 +1,8 @@
-"""A fault of the clients: they give up after a timeout, and retry immediately.
+"""Clients that give up after a timeout, and retry immediately.
 
-A burst of requests fills the engines' batches, so that responses take longer than the timeout.
-After the burst, the retries keep the batches full. Source: Bronson et al., "Metastable Failures in
-Distributed Systems", HotOS 2021.
+A burst fills the engines' batches, so that responses take longer than the timeout. Then the retries
+keep the batches full. Source: Bronson et al., "Metastable Failures in Distributed Systems", HotOS
+2021.
 """
 
 import random
@@ -15,14 +15,14 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import SimulatedRequest
 
 _TOO_LONG = 0.2
-"""The share of the responses that take longer than the timeout while the batch is full."""
+"""Share of the responses that exceed the timeout while the batch is full."""
 _SPARE = 2.5
-"""The number of batch slots, as a multiple of the usual number of running requests."""
+"""Batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet whose batches are so small that a few retries of each request fill them."""
+    """A fleet whose batches a few retries of each request fill."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))
@@ -32,7 +32,7 @@ def small_batches(config: FleetConfig) -> FleetConfig:
 def request_burst(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send so many requests within a few seconds that the engines' batches are full."""
+    """Fill the engines' batches within a few seconds."""
     seats = config.engine.max_num_seqs * config.replicas
     more = replace(config.workload, rate_per_s=1.2 * seats / _BURST_S, trace=())
     impatience = client_timeouts(fault, config, chance)
@@ -44,8 +44,7 @@ def request_burst(
 def client_timeouts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let clients give up after a timeout, and send the same prompt again immediately. The number
-    of retries is chosen so that the repeated requests keep the engines' batches full."""
+    """Let clients retry after a timeout, often enough to keep the batches full."""
     engine, workload = config.engine, config.workload
     means = capacity.means_of(workload, engine)
     if workload.trace:

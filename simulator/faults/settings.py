@@ -1,4 +1,4 @@
-"""Faults of settings and memory: a deploy with a changed flag, and too few KV blocks."""
+"""A deploy with a changed flag, and too few KV blocks."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,8 +17,6 @@ _LONGER = 3.0
 
 
 def _blocks_left(fault: SimulatedFault, config: FleetConfig, blocks_left: float) -> Iterator[Event]:
-    """Yield changes that leave only `blocks_left` KV blocks on every replica while the fault is
-    active."""
     lost = max(0, config.engine.num_gpu_blocks - round(blocks_left))
     numbers = range(config.replicas)
     yield from (ConditionChange(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -39,7 +37,7 @@ def few_blocks(
 def outgrown_blocks(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
-    """Remove KV blocks, so that longer outputs need more blocks than the cache has."""
+    """Leave fewer KV blocks than longer outputs need."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     blocks_left = capacity.required_blocks(means, running, 0.9 / fault.severity)
@@ -49,13 +47,12 @@ def outgrown_blocks(
 def outgrowing_answers(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Make all outputs several times longer. The prompts are unchanged."""
+    """Make all outputs several times longer."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
 def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, and the engine's new arguments. The fleet's seed and
-    the fault's start determine the flag."""
+    """The flag that the deploy changes, chosen by seed and start, and the new arguments."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -67,8 +64,7 @@ def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, Engi
 
 
 def deploy(fault: SimulatedFault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one by one with a changed flag. At the fault's end, restart the replicas
-    without the change."""
+    """Restart the replicas one by one with a changed flag, and at the end without it."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
@@ -81,11 +77,11 @@ def deploy(fault: SimulatedFault, config: FleetConfig, _chance: random.Random) -
 
 
 def flag_label(fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the name of the changed flag as a label."""
+    """The changed flag as a label."""
     return {"argument": _changed_flag(fault, config)[0]}
 
 
 def affected_latency(fault: SimulatedFault, config: FleetConfig) -> Latency:
-    """Return the latency that the changed argument makes longer."""
+    """The latency that the changed flag makes longer."""
     name, _ = _changed_flag(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

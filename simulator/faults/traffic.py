@@ -1,7 +1,6 @@
-"""Faults of the traffic: more traffic than usual, or different requests.
+"""Faults of the traffic: more or different requests.
 
-The additional work is a share of the engines' unused capacity. So a fault is as visible on a small
-fleet as on a large fleet, and no queue grows without limit.
+The additional work is a share of the unused capacity, so no queue grows without limit.
 """
 
 import random
@@ -23,7 +22,6 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Return the requests per second that the fleet can serve beyond its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     if config.prefill_replicas:
         whole, _ = _narrowest_pool(config)
@@ -33,11 +31,9 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 
 def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
-    """Return the capacity in requests per second of the pool that limits the fleet, and the pool's
-    name.
+    """The lowest capacity of a pool in requests per second, and the pool's name.
 
-    In the estimate, a prefill server generates one token per request, and a decode server computes
-    no prompt tokens.
+    A prefill server generates one token per request; a decode server computes no prompt tokens.
     """
     means = capacity.means_of(config.workload, config.engine)
     prefills = capacity.capacity_per_s(config.engine, means._replace(output_tokens=1.0))
@@ -49,16 +45,14 @@ def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
 
 
 def overloaded_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the pool with the lowest capacity, or no label for a fleet without
-    prefill replicas."""
+    """The label of the pool with the lowest capacity, if there are pools."""
     return {"pool": _narrowest_pool(config)[1]} if config.prefill_replicas else {}
 
 
 def overload(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send additional requests about every second minute. At severity 1, their rate is slightly
-    higher than the fleet's unused capacity."""
+    """Exceed the unused capacity slightly (at severity 1), about every second minute."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -70,14 +64,12 @@ def overload(
 def flood(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
-    burst, this tenant's rate is many times the usual rate of the whole fleet."""
+    """Send bursts of one tenant at many times the rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.target_utilisation(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # A burst of four seconds starts about every twenty seconds. With longer bursts, the queue would
-    # grow without limit.
+    # Four seconds, about every twenty: with longer bursts the queue would grow without limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
         yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
@@ -91,8 +83,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[SimulatedRequest]:
-    """Yield one tenant's requests, whose prompts share no prefixes. The prefills of these requests
-    take the share `share_of_time` of the engines' time."""
+    """Yield one tenant's requests without shared prefixes. Their prefills take the share
+    `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -109,7 +101,7 @@ def _prefilling(
 def long_prompts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send many prompts that each fit into one long step (by default, 5,000 to 8,000 tokens)."""
+    """Send many prompts that fill one long step (by default, 5,000 to 8,000 tokens)."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.target_utilisation(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
@@ -126,16 +118,14 @@ def huge_prompts(
 def long_context_requests(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send additional requests with long contexts and long outputs. The batches grow gradually.
-    These requests share their context, which is in the cache, so they need almost no prefill."""
+    """Add requests with long, cached contexts and long outputs, so that the batches grow."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s), where γ is its fixed time and s is the share of its time that depends
-    # on its tokens. With the usual traffic, s has the value `usual`. The fault increases s. If
-    # `usual` is at most 0.8, the increased s is below 0.9.
+    # A step takes γ/(1 − s): γ is its fixed time, s the share that depends on its tokens. s is
+    # usually `usual`. If that is at most 0.8, the increased s is below 0.9.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -174,12 +164,12 @@ def _scaled_lengths(
 def longer_prompts(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Make all prompts longer. The additional tokens are not in the cache."""
+    """Make all prompts longer. The additional tokens are not cached."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.target_utilisation(fault.severity, 1.0)
-    # The variable `usual` does not contain the tokens of shared prefixes, because engines compute
-    # them only once. The fault lengthens whole prompts, so `whole` also contains these tokens.
+    # Engines compute shared prefixes only once, so `usual` lacks them. The fault lengthens whole
+    # prompts, so `whole` has them.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -196,13 +186,12 @@ def longer_outputs(
 def unique_prompts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Remove the shared prefix from some prompts, so that none of their tokens is in the cache."""
+    """Remove the shared prefix from some prompts, so that nothing of them is cached."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Without the shared prefix, the engine computes the whole conversation again for each turn.
-        # The engines do not have the capacity to do this for all turns, so the fault changes only
-        # some of them.
+        # The engine then computes the whole conversation again for each turn. There is not enough
+        # capacity to do this for all turns.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -217,8 +206,7 @@ def unique_prompts(
 def unloaded_adapters(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let some requests use an adapter, drawn from so many adapters that each of them is rarely
-    used."""
+    """Let some requests use one of so many adapters that each is rarely used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -235,10 +223,9 @@ def unloaded_adapters(
 def new_schemas(
     fault: SimulatedFault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let a third of the requests ask for structured output, each with a different schema.
+    """Let a third of the requests ask for structured output, each with a new schema.
 
-    vLLM does not schedule a request before the grammar of its schema is compiled. Compiling a
-    schema with many alternatives takes about a second.
+    Compiling a grammar with many alternatives takes about a second.
     """
 
     def rewrite(request: SimulatedRequest) -> SimulatedRequest:
@@ -252,8 +239,7 @@ def new_schemas(
 def larger_images(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let the encoder take much longer for each image. The additional time of all images is limited
-    to a share of the engines' time, so that no queue grows without limit."""
+    """Let each image take much longer, up to a share of the engines' time for all images."""
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(
         2.0 * fault.severity, 0.15 * capacity.target_utilisation(fault.severity, 0.5) / images_per_s
@@ -280,7 +266,7 @@ def rejected_drafts(
 
 
 def slow_tenant(config: FleetConfig) -> str:
-    """Return the tenant whose clients read slowly: a tenant with a large share of the traffic."""
+    """A tenant with a large share of the traffic, whose clients read slowly."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
@@ -288,7 +274,7 @@ def slow_tenant(config: FleetConfig) -> str:
 def slow_readers(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let the clients of one tenant read responses more slowly than the engine generates them."""
+    """Let one tenant's clients read more slowly than the engine generates."""
     tenant = slow_tenant(config)
 
     def rewrite(request: SimulatedRequest) -> SimulatedRequest:

@@ -7,13 +7,10 @@ from cli.options.addresses import Host, authority, base_url, is_loopback
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        ("http://gpu-host:8000", "http://gpu-host:8000"),
         ("https://gpu-host", "https://gpu-host"),
-        ("http://gpu-host:8000/", "http://gpu-host:8000"),
-        ("http://gpu-host:8000/v1", "http://gpu-host:8000"),
         ("http://gpu-host:8000/v1/", "http://gpu-host:8000"),
         ("http://gateway/team/llama/v1", "http://gateway/team/llama"),
-        ("HTTP://gpu-host:8000", "http://gpu-host:8000"),
+        ("HTTP://gpu-host:8000/", "http://gpu-host:8000"),
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
@@ -28,7 +25,6 @@ def test_a_base_url_may_have_a_slash_and_v1(given: str, read: str) -> None:
         ("", "neither http:// nor https://"),
         ("gpu-host:8000", "neither http:// nor https://"),
         ("file:///etc/passwd", "neither http:// nor https://"),
-        ("ftp://gpu-host", "neither http:// nor https://"),
         ("http://", "no host"),
         ("http://:8000", "no host"),
         ("http://[::1", "Invalid IPv6 URL"),
@@ -38,7 +34,6 @@ def test_a_base_url_may_have_a_slash_and_v1(given: str, read: str) -> None:
         ("http://gpu host", "blank or control"),
         ("http://gpu-host\r\nx: y", "blank or control"),
         ("http://gpu-host/?a=b", "more than a base address"),
-        ("http://gpu-host/#a", "more than a base address"),
     ],
 )
 def test_a_malformed_base_url_is_refused_with_the_reason(given: str, why: str) -> None:

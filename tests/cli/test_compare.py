@@ -66,6 +66,7 @@ def test_the_table_contains_the_values_of_the_finding(ask: Callable[..., Result]
     assert after in [each.strip() for each in rows["= after, comparable requests"]]
     assert "mix: requests without a counterpart" in rows
     assert "e+0" not in printed
+    assert "predicted" not in printed
 
 
 def test_json_has_the_contracts_keys(ask: Callable[..., Result]) -> None:
@@ -83,6 +84,7 @@ def test_json_has_the_contracts_keys(ask: Callable[..., Result]) -> None:
     }
     assert found["coefficients"]["gamma"]["after_s"]["value"] == pytest.approx(8.4e-3, rel=0.02)
     assert found["total_change_s"] is None
+    assert found["predicted"] is None
 
 
 def test_one_look_has_a_narrower_interval(ask: Callable[..., Result]) -> None:
@@ -94,7 +96,7 @@ def test_one_look_has_a_narrower_interval(ask: Callable[..., Result]) -> None:
 
 
 def test_a_canary_is_compared_with_the_other_replica(ask: Callable[..., Result]) -> None:
-    among = ("--from", str(START_S), "--to", str(START_S + SECONDS), "--metric", "tpot")
+    among = ("--from", str(START_S), "--to", str(START_S + SECONDS), "--metric", "tpot", "--fast")
     result = ask(*among, "--before-where", "replica=sim-0", "--after-where", "replica=sim-1")
     assert result.exit_code == 0
     assert "TPOT P95 is no worse" in result.stdout
@@ -143,9 +145,6 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         ([*SIDES, "--after-where", "replica"], "--after-where 'replica': must be LABEL=VALUE"),
         ([*SIDES, "--metric", "first_content"], "'first_content' is not one of"),
         ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "selects the requests"),
-        ([*SIDES, "--metric", "speed"], "'speed' is not one of"),
-        ([*SIDES, "--quantile", "p90"], "'p90' is not one of"),
-        ([*SIDES, "--margin", "-1"], "margin -1; allowed: above 0"),
         ([*SIDES, "--margin", "nan"], "margin nan; allowed: above 0"),
         ([*SIDES, "--objectives", "/no/such/file"], "--objectives: "),
     ],
@@ -183,8 +182,3 @@ def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:
     found = json.loads(printed.stdout)["predicted"]
     assert found["measured_ratio"] > 0.1
     assert (found["change"], found["contained"]) == ("max_num_seqs=64", False)
-
-
-def test_without_a_prediction_there_is_no_sentence_about_one(ask: Callable[..., Result]) -> None:
-    assert "predicted" not in ask(*SIDES, "--fast").stdout
-    assert json.loads(ask(*SIDES, "--fast", "--format", "json").stdout)["predicted"] is None

@@ -52,6 +52,9 @@ def test_each_engine_is_shown_with_its_configuration(config: Config) -> None:
     assert lines[0].split() == ["replica", "engine", "model", "vLLM", "config", "since", "(UTC)"]
     assert lines[1].split()[:5] == ["chat-0", "0", "llama", "0.32.0", "c0ffee00"]
     assert "tailspan config c0de0000 c0ffee00" in lines[-1]
+    first = json.loads(config("--format", "json").output.splitlines()[0])
+    assert (first["replica"], first["since"]) == ("chat-0", 1_763_634_000.0)
+    assert first["arguments"] == {"scheduler.max_num_seqs": 16, "cache.enable_prefix_caching": True}
 
 
 def test_one_fingerprint_shows_its_arguments(config: Config) -> None:
@@ -65,22 +68,8 @@ def test_two_fingerprints_show_the_differences(config: Config) -> None:
     result = config("c0ffee00", "c0de")
     assert "scheduler.max_num_seqs  16        4" in result.output
     assert "prefix" not in result.output
-    shown = [
-        json.loads(line)
-        for line in config("c0ff", "c0de", "--format", "json").output.split("\n")
-        if line
-    ]
-    assert shown == [{"argument": "scheduler.max_num_seqs", "before": 16, "after": 4}]
-
-
-def test_json_is_one_object_an_engine(config: Config) -> None:
-    first = json.loads(config("--format", "json").output.splitlines()[0])
-    assert first["replica"] == "chat-0"
-    assert first["since"] == 1_763_634_000.0
-    assert first["arguments"] == {"scheduler.max_num_seqs": 16, "cache.enable_prefix_caching": True}
-
-
-def test_a_configuration_does_not_differ_from_itself(config: Config) -> None:
+    (shown,) = config("c0ff", "c0de", "--format", "json").output.splitlines()
+    assert json.loads(shown) == {"argument": "scheduler.max_num_seqs", "before": 16, "after": 4}
     assert "the same recorded arguments" in config("c0ff", "c0ff").output
 
 

@@ -179,26 +179,17 @@ def test_a_window_without_engines_has_a_hint(run: Run, url: str, serve: Serve) -
     ("words", "complaint"),
     [
         (["--by", "colour"], "costs cannot be grouped by 'colour'; allowed: tenant, model"),
-        (["--by", "hour,hour"], "hour is given twice"),
-        (["--where", "tenant"], "--where 'tenant': must be LABEL=VALUE"),
         (["--where", "hour=3"], "unknown label 'hour'; allowed: tenant, model, route, replica"),
         (["--prices", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
     ],
 )
 def test_a_wrong_option_is_reported_with_the_allowed_values(
-    run: Run, serve: Serve, words: list[str], complaint: str
+    run: Run, fill: Callable[..., None], words: list[str], complaint: str
 ) -> None:
-    serve()
+    fill()
     result = run("cost", *words)
     assert result.exit_code == 2
     assert complaint in result.stderr
-
-
-def test_costs_are_grouped_by_hour_and_model(run: Run, serve: Serve) -> None:
-    serve()
-    (group,) = printed(run("cost", "--by", "hour,model", "--format", "json"))["groups"]
-    assert group["hour"] == START_S // 3_600 * 3_600
-    assert group["model"] == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def test_doctor_shows_the_price_of_each_engine(run: Run, serve: Serve) -> None:
@@ -253,6 +244,6 @@ def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, ser
     assert sum(each["usd_per_hour"] for each in groups) == pytest.approx(requests_usd * 6)
     managed = sum(each["managed_usd"] for each in groups)
     assert managed == pytest.approx(found["managed"][0]["cost_usd"])
-    head = run("cost", "--by", "tenant").stdout
-    assert "an hour" in head
-    assert "managed" in head
+    (group,) = printed(run("cost", "--by", "hour,model", "--format", "json"))["groups"]
+    assert group["hour"] == START_S // 3_600 * 3_600
+    assert group["model"] == "meta-llama/Llama-3.1-8B-Instruct"

@@ -41,6 +41,21 @@ def pair(number: int, at_s: float = 0.0, **changes: Any) -> list[RequestTimeline
     return [RequestTimeline(**first), RequestTimeline(**second)]
 
 
+def router(row: RequestTimeline, later_s: float = -0.002, **changes: Any) -> ApplicationOperation:
+    """Return a router's span around the request of a row."""
+    about: dict[str, Any] = {
+        "trace_id": row.trace_id,
+        "span_id": "f" * 16,
+        "at_unix_ns": row.received_unix_ns + round(later_s * 1e9),
+        "operation": Operation.ROUTER,
+        "length_s": 0.525,
+        "process": "c" * 16,
+        "ttft_s": 0.16,
+        **changes,
+    }
+    return ApplicationOperation(**about)
+
+
 def started(replica: str, kv_role: str) -> EngineStart:
     return EngineStart(
         replica=replica,
@@ -68,16 +83,7 @@ def put(url: str) -> Callable[..., None]:
 
 def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]) -> None:
     rows = [row for number in range(5) for row in pair(number)]
-    router = ApplicationOperation(
-        trace_id=rows[0].trace_id,
-        span_id="f" * 16,
-        at_unix_ns=rows[0].received_unix_ns - 2_000_000,
-        operation=Operation.ROUTER,
-        length_s=0.525,
-        process="c" * 16,
-        ttft_s=0.16,
-    )
-    put(*reversed(rows), operations=[router])
+    put(*reversed(rows), operations=[router(rows[0])])
     found = objects(run("requests", "--joined", "--format", "json", "--sort", "started_at"))
     assert len(found) == 5
     for each in found:
@@ -184,46 +190,29 @@ def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
 def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
     """Two calls have the same trace id, but the router reports a span for the first call only."""
     calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]
-    span = ApplicationOperation(
-        trace_id=calls[0].trace_id,
-        span_id="f" * 16,
-        at_unix_ns=calls[0].received_unix_ns - 2_000_000,
-        operation=Operation.ROUTER,
-        length_s=0.525,
-        process="c" * 16,
-    )
-    put(*calls, operations=[span])
+    put(*calls, operations=[router(calls[0])])
     ask = ("requests", "--joined", "--format", "json", "--sort", "started_at")
     assert [each["basis"] for each in objects(run(*ask))] == ["router", "engines"]
 
 
 def test_a_router_with_a_wrong_clock_is_used(run: Run, put: Callable[..., None]) -> None:
     rows = pair(0)
-    span = ApplicationOperation(
-        trace_id=rows[0].trace_id,
-        span_id="f" * 16,
-        at_unix_ns=rows[0].received_unix_ns + 120 * 10**9,
-        operation=Operation.ROUTER,
-        length_s=0.525,
-        process="c" * 16,
-    )
-    put(*rows, operations=[span])
+    put(*rows, operations=[router(rows[0], 120)])
     (found,) = objects(run("requests", "--joined", "--format", "json"))
     assert (found["basis"], found["e2e_s"]) == ("router", 0.525)
     assert all(hop["clock_shift_s"] > 100 for hop in found["hops"])
     assert sum(found["phases"].values()) == pytest.approx(0.525)
 
 
-@pytest.mark.parametrize("number", [1, 200])
 @pytest.mark.parametrize(
-    ("response_id", "later_s", "others", "basis"),
+    ("response_id", "later_s", "others", "basis", "number"),
     [
-        ("cmpl-0", 0.0, 0, "router"),
-        ("0", 0.0, 0, "router"),
-        ("cmpl-1000", 0.0, 0, "engines"),
-        (None, 0.0, 0, "engines"),
-        ("cmpl-0", 120.0, 0, "engines"),  # at another time, it is another request
-        ("cmpl-0", 0.0, 1, "engines"),  # two routers report this id, so the router is unknown
+        ("cmpl-0", 0.0, 0, "router", 200),
+        ("0", 0.0, 0, "router", 1),
+        ("cmpl-1000", 0.0, 0, "engines", 1),
+        (None, 0.0, 0, "engines", 1),
+        ("cmpl-0", 120.0, 0, "engines", 1),  # at another time, it is another request
+        ("cmpl-0", 0.0, 1, "engines", 1),  # two routers report this id, so the router is unknown
     ],
 )
 def test_a_router_that_passes_on_no_trace_is_found_by_the_response(
@@ -237,14 +226,10 @@ def test_a_router_that_passes_on_no_trace_is_found_by_the_response(
 ) -> None:
     rows = [row for each in range(number) for row in pair(each)]
     spans = [
-        ApplicationOperation(
+        router(
+            rows[0],
+            later_s - 0.002,
             trace_id=f"{each:x}" + "e" * 31,
-            span_id="f" * 16,
-            at_unix_ns=rows[0].received_unix_ns + round((later_s - 0.002) * 1e9),
-            operation=Operation.ROUTER,
-            length_s=0.525,
-            process="c" * 16,
-            ttft_s=0.16,
             response_id=response_id,
         )
         for each in range(1 + others)

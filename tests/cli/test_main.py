@@ -33,17 +33,11 @@ def test_every_command_has_examples_and_prints_json(words: str, command: click.C
         assert "--format [text|json]" in result.output
 
 
-def test_an_unknown_command_exits_2() -> None:
-    result = CliRunner().invoke(tailspan, ["explode"])
-    assert result.exit_code == 2
-    assert "No such command 'explode'" in result.stderr
-    assert "Did you mean" not in result.stderr
-
-
-def test_an_unknown_command_has_a_suggestion() -> None:
-    result = CliRunner().invoke(tailspan, ["stat"])
-    assert result.exit_code == 2
-    assert "No such command 'stat'. Did you mean stats or starts?" in result.stderr
+def test_an_unknown_command_exits_2_with_a_suggestion_if_one_is_similar() -> None:
+    for word, suggestion in (("explode", ""), ("stat", " Did you mean stats or starts?")):
+        result = CliRunner().invoke(tailspan, [word])
+        assert result.exit_code == 2
+        assert f"No such command '{word}'.{suggestion}\n" in result.stderr
 
 
 def test_help_imports_no_command() -> None:
@@ -67,12 +61,8 @@ def test_the_version_is_the_distributions() -> None:
     ("words", "named"),
     [
         (("up", "--max-body", "nan"), "--max-body"),
-        (("up", "--max-body", "1e300"), "--max-body"),
         (("up", "--max-rate", "nan"), "--max-rate"),
-        (("up", "--max-peer-rate", "inf"), "--max-peer-rate"),
         (("up", "--scrape-every", "nan"), "--scrape-every"),
-        (("up", "--dcgm-every", "nan"), "--dcgm-every"),
-        (("simulate", "--rate", "nan"), "--rate"),
         (("simulate", "--truth", "/nowhere/x", "--duration", "1s"), "--truth"),
         (("requests", "--limit", "9223372036854775808"), "--limit"),
         (("requests", "--to", "9999-12-31"), "--to"),

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,6 @@ from click.testing import CliRunner, Result
 
 from cli.main import tailspan
 from cli.questions.explorer_pages import page_link
-from telemetry.requests import RequestTimeline
 from tests.analysis.outside.probed import (
     LENGTH_S,
     NS,
@@ -19,15 +17,17 @@ from tests.analysis.outside.probed import (
     rows,
     store,
 )
+from tests.conftest import a_request
 
 RANGE = ("--from", str(START_S), "--to", str(START_S + LENGTH_S))
 
 
-@pytest.fixture
-def url(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> str:
-    found = f"sqlite:///{tmp_path}/probed.db"
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a database with probes. Tests only read it."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('probed')}/probed.db"
     results = list(probes())
-    store(found, results, rows(request_row, results))
+    store(found, results, rows(a_request, results))
     return found
 
 

@@ -199,10 +199,7 @@ def test_an_empty_result_has_a_hint_and_is_not_a_failure(
         (["--where", "tenant=a", "--where", "tenant=b"], "tenant is given twice"),
         (["--where", "engine=x"], "--where 'engine=x': must be a whole number"),
         (["--sort", "colour"], "unknown key 'colour'; allowed: trace_id"),
-        (["--sort", "--e2e_s"], "unknown key '-e2e_s'"),
-        (["--sort", "received_unix_ns"], "unknown key"),
         (["--limit", "0"], "0 is not in the range 1<=x<=2147483647"),
-        (["--format", "xml"], "'xml' is not one of 'text', 'json'"),
         (["--last", "15m"], "--last and --from exclude each other"),
     ],
 )
@@ -215,14 +212,11 @@ def test_wrong_usage_exits_2_with_the_value_and_the_allowed_ones(
     assert wanted in result.stderr
 
 
-def test_a_missing_database_exits_2_and_is_not_created(run: Run, tmp_path: Path) -> None:
+def test_without_a_database_nothing_is_created(run: Run, tmp_path: Path) -> None:
     result = run("requests")
     assert result.exit_code == 2
     assert "there is no database at" in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_is_no_database_exits_2(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tailspan.db").write_text("a letter, " * 1000)
     result = run("requests")
     assert result.exit_code == 2

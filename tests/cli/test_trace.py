@@ -48,6 +48,10 @@ def test_lines_have_times_and_lengths_and_nothing_else(exported: Callable[..., R
     assert "3 requests received" in result.stderr
     assert "1 requests left out: without prompt or answer tokens" in result.stderr
     assert "no hash_ids: shared prefixes are not recorded" in result.stderr
+    notes = json.loads(exported("--format", "json").stderr)
+    assert notes == {"requests": 3, "left_out": 1, "hash_ids": None}
+    of_acme = _lines(exported("--where", "tenant=acme").stdout)
+    assert [each["input_length"] for each in of_acme] == [700, 513]
 
 
 def test_unshared_hash_ids_have_one_number_for_each_block(exported: Callable[..., Result]) -> None:
@@ -55,17 +59,6 @@ def test_unshared_hash_ids_have_one_number_for_each_block(exported: Callable[...
     found = [each["hash_ids"] for each in _lines(result.stdout)]
     assert found == [[0, 1, 2], [3], [4, 5, 6]]
     assert "no two prompts share a block" in result.stderr
-
-
-def test_notes_may_be_json(exported: Callable[..., Result]) -> None:
-    notes = json.loads(exported("--format", "json").stderr)
-    assert notes == {"requests": 3, "left_out": 1, "hash_ids": None}
-
-
-def test_requests_are_selected_by_label(exported: Callable[..., Result]) -> None:
-    assert [each["input_length"] for each in _lines(exported("--where", "tenant=acme").stdout)] == [
-        *(700, 513)
-    ]
 
 
 def test_a_long_window_is_read_in_parts(

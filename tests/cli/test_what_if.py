@@ -3,6 +3,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from analysis.what_if import POINTS
 from analysis.window_replay import METRICS
 from cli.main import tailspan
 from cli.questions.answer import answered
+from simulator.dataset import Dataset
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
@@ -28,11 +30,16 @@ CONFIG = FleetConfig(
 START_S = CONFIG.started_unix_ns / 1e9
 
 
+@cache
+def simulated() -> Dataset:
+    return simulate(CONFIG)
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a database with a simulated replica."""
     path = tmp_path_factory.mktemp("what-if") / "tailspan.db"
-    data = simulate(CONFIG)
+    data = simulated()
     engine = open_database(f"sqlite:///{path}")
     with Writer(engine) as writer:
         writer.submit(data.requests, data.samples, starts=data.starts).result(30)
@@ -87,6 +94,9 @@ def test_too_few_requests_are_a_reason_and_exit_status_1(ask: Callable[..., Resu
     assert result.exit_code == 1
     assert "No prediction" in result.stdout
     assert "needed: at least 100" in result.stdout
+    result = ask("--replicas", "2", "--where", "tenant=nobody")
+    assert result.exit_code == 1
+    assert "No prediction: no request of the range has tenant=nobody" in result.stdout
 
 
 def test_too_many_requests_are_refused_before_they_are_read(
@@ -110,6 +120,11 @@ def test_too_many_requests_are_refused_before_they_are_read(
         (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
         (["--prompt", "tenant=acme:2x"], "must be a factor"),
         (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
+        (["--find", "rate"], "--find and --slo"),
+        (["--slo", "chat"], "--find and --slo"),
+        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
+        (["--find", "rate", "--slo", "none"], "allowed: "),
+        (["--sweep", "rate=9..1"], "must start above 0"),
     ],
 )
 def test_wrong_usage_prints_the_allowed_values(
@@ -120,16 +135,10 @@ def test_wrong_usage_prints_the_allowed_values(
     assert reason in result.output
 
 
-def test_a_filter_without_requests_is_no_prediction(ask: Callable[..., Result]) -> None:
-    result = ask("--replicas", "2", "--where", "tenant=nobody")
-    assert result.exit_code == 1
-    assert "No prediction: no request of the range has tenant=nobody" in result.stdout
-
-
 @pytest.fixture
 def with_unknown(url: str, ask: Callable[..., Result]) -> None:
     """Store a third of the requests again, from a server that sent neither start nor samples."""
-    rows = [each for each in simulate(CONFIG).requests if each.decode_s is not None][::3]
+    rows = [each for each in simulated().requests if each.decode_s is not None][::3]
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(
@@ -146,7 +155,7 @@ def with_unknown(url: str, ask: Callable[..., Result]) -> None:
 def test_a_replica_is_predicted_if_another_one_cannot_be_replayed(
     ask: Callable[..., Result],
 ) -> None:
-    replica = simulate(CONFIG).starts[0].replica
+    replica = simulated().starts[0].replica
     refused = ask("--set", "max_num_seqs=64")
     assert "No prediction: replica evil-0: its engine's arguments were" in refused.stdout
     assert refused.exit_code == 1
@@ -190,24 +199,6 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
     assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]
     assert found["answer"]["objectives"]
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--find", "rate"], "--find and --slo"),
-        (["--slo", "chat"], "--find and --slo"),
-        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
-        (["--find", "rate", "--slo", "none"], "allowed: "),
-        (["--sweep", "rate=9..1"], "must start above 0"),
-    ],
-)
-def test_a_wrong_search_is_a_usage_error(
-    ask: Callable[..., Result], words: list[str], problem: str
-) -> None:
-    result = ask(*words)
-    assert result.exit_code == 2
-    assert problem in result.output
 
 
 TRACE = "".join(

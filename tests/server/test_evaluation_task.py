@@ -36,37 +36,30 @@ class Held:
         yield self.term
 
 
-def evaluations(*stored: list[RequestTimeline]) -> int:
-    """Return the number of evaluations while these batches are stored, within less than 15 s."""
-    evaluator = Counting()
+def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Requests of a simulated past, and later new requests, wait for the schedule of 15 s."""
+    now_ns = time.time_ns()
+    old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
+    new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)
+    evaluator, evaluations = Counting(), []
 
     async def run() -> None:
         evaluating = EvaluationTask(evaluator, time.time_ns, Held())  # type: ignore[arg-type]
         task = asyncio.create_task(evaluating.run(Task("evaluator")))
         while not evaluator.number:
             await asyncio.sleep(0.01)
-        for batch in stored:
-            evaluating.on_stored(batch, [])
+        for row in (old, new, new):
+            evaluating.on_stored([row], [])
             for _ in range(20):
                 await asyncio.sleep(0.01)
+            evaluations.append(evaluator.number)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    return evaluator.number
-
-
-def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
-    request_row: Callable[..., RequestTimeline],
-) -> None:
-    """The first new requests after a simulated past are evaluated at once. Later requests wait for
-    the schedule."""
-    now_ns = time.time_ns()
-    old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
-    new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)
-    assert evaluations([old]) == 1
-    assert evaluations([old], [new]) == 2
-    assert evaluations([old], [new], [new]) == 2
+    assert evaluations == [1, 2, 2]
 
 
 def test_only_the_holder_of_the_lease_evaluates() -> None:

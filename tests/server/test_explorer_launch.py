@@ -40,39 +40,29 @@ def test_a_base_path_is_passed_without_its_slashes() -> None:
     assert not any("baseUrlPath" in argument for argument in launch().command)
 
 
-def test_without_a_url_the_environment_stays_as_it_is() -> None:
+def test_the_environment_has_what_the_explorer_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The explorer may start in another folder, so its paths are absolute."""
     assert launch().environment == {}
-
-
-def test_the_explorer_gets_the_current_objectives(tmp_path: Path) -> None:
-    """The explorer may start in another folder, so the paths are absolute."""
-    started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
+    started = launch(
+        objectives=[tmp_path / "a.yaml", Path("b")],
+        prices=tmp_path / "prices.yaml",
+        simulated_past_s=(60, 180),
+        otlp_ports=(14317, 14318),
+        otlp_scheme="https",
+    )
     assert started.environment == {
-        "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
+        "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}",
+        "TAILSPAN_PRICES": str(tmp_path / "prices.yaml"),
+        "TAILSPAN_SIMULATED_PAST": "60/180",
+        "TAILSPAN_GRPC_PORT": "14317",
+        "TAILSPAN_HTTP_PORT": "14318",
+        "TAILSPAN_OTLP_SCHEME": "https",
     }
-
-
-def test_the_explorer_gets_the_current_prices(tmp_path: Path) -> None:
-    started = launch(prices=tmp_path / "prices.yaml")
-    assert started.environment == {"TAILSPAN_PRICES": str(tmp_path / "prices.yaml")}
-
-
-def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new variable replaces the old variable, so it must also contain the old hosts."""
+    # The new variable replaces the old one, so it must also contain the old hosts.
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}
     assert launch(allowed_hosts=["b.example"]).environment == {
         "TAILSPAN_ALLOWED_HOSTS": "b.example,a.example"
-    }
-
-
-def test_the_explorer_gets_the_range_of_the_simulated_past() -> None:
-    assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}
-
-
-def test_the_explorer_receives_the_addresses_of_the_collector() -> None:
-    assert launch(otlp_ports=(14317, 14318), otlp_scheme="https").environment == {
-        "TAILSPAN_GRPC_PORT": "14317",
-        "TAILSPAN_HTTP_PORT": "14318",
-        "TAILSPAN_OTLP_SCHEME": "https",
     }

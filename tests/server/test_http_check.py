@@ -6,29 +6,19 @@ import pytest
 from server import http_check
 
 
-def test_a_healthy_answer_is_ok(
+def test_an_answer_has_its_status_reason_and_body(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    url = stranger({"/health": http_answer(body="fine")})
-    assert http_check.get(f"{url}/health") == http_check.HttpResult(200, "OK", "fine")
-    assert http_check.get(f"{url}/health").ok
-
-
-def test_a_refusal_is_an_answer(
-    stranger: Callable[..., str], http_answer: Callable[..., bytes]
-) -> None:
-    answer = http_check.get(stranger(http_answer(503, "Service Unavailable", "no GPU")))
-    assert (answer.ok, answer.why, answer.body) == (
-        False,
-        "status 503 Service Unavailable",
-        "no GPU",
+    url = stranger(
+        {
+            "/health": http_answer(body="fine"),
+            "/busy": http_answer(503, "Service Unavailable", "no GPU"),
+            "/v1/traces": http_answer(),
+        }
     )
-
-
-def test_a_posted_body_arrives(
-    stranger: Callable[..., str], http_answer: Callable[..., bytes]
-) -> None:
-    url = stranger({"/v1/traces": http_answer()})
+    healthy, busy = http_check.get(f"{url}/health"), http_check.get(f"{url}/busy")
+    assert (healthy, healthy.ok) == (http_check.HttpResult(200, "OK", "fine"), True)
+    assert (busy.ok, busy.why, busy.body) == (False, "status 503 Service Unavailable", "no GPU")
     assert http_check.post(f"{url}/v1/traces", b"\0", "application/x-protobuf").ok
 
 
@@ -62,8 +52,15 @@ def test_a_redirect_is_reported_and_not_followed(
     assert (answer.ok, answer.why) == (False, "status 307 moved to file:///etc/passwd")
 
 
-@pytest.mark.parametrize("manner", ["drip", "deaf"])
-@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+@pytest.mark.parametrize(
+    ("manner", "begun"),
+    [
+        ("drip", b""),
+        ("drip", b"HTTP/1.1 200 OK\r\nX-Slow: "),
+        ("drip", b"HTTP/1.1 200 OK\r\n\r\n"),
+        ("deaf", b""),
+    ],
+)
 def test_a_slow_response_times_out(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
     """If a server sends a byte from time to time, the timeout of a socket never expires."""
     answer = http_check.get(stranger(begun, manner), timeout_s=0.2)
@@ -78,11 +75,10 @@ def test_an_endless_answer_is_read_only_so_far(
     assert answer.body == "0123xxxxxx"
 
 
-@pytest.mark.parametrize(
-    "url", ["", "gpu-host", "file:///etc/passwd", "http://[::1", "http://a..b/", "http://x:99999"]
-)
-def test_an_invalid_address_gives_no_response(url: str) -> None:
-    assert http_check.get(url).status is None
+def test_an_invalid_address_gives_no_response() -> None:
+    addresses = ("", "gpu-host", "file:///etc/passwd", "http://[::1", "http://a..b/")
+    for url in (*addresses, "http://x:99999"):
+        assert http_check.get(url).status is None
 
 
 def test_a_proxy_in_the_environment_is_passed_by(

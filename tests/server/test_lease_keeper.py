@@ -61,6 +61,15 @@ def test_taken_and_lost_leases_are_printed_and_the_work_begins_at_once(
     assert messages[1:] == [("This collector has lost the lease on retention.", True)]
     assert keeper.held() == {EVALUATION: True, RETENTION: False}
     assert len(taken) == 1
+    # If the state database does not respond, the work under the leases pauses.
+    leases.away, leases.terms = True, {}
+    keeper._beat()
+    ((reported, wrong),) = messages[2:]
+    assert wrong
+    assert reported == (
+        "This collector has lost the lease on evaluation, because the database does not respond."
+        " These tasks pause until it is available."
+    )
 
 
 def test_a_failed_renewal_is_reported_and_tried_again(
@@ -78,23 +87,6 @@ def test_a_failed_renewal_is_reported_and_tried_again(
     keeper.stop()
     keeper.stop()
     assert leases.released.is_set()
-
-
-def test_the_reason_of_a_lost_lease_is_printed(engine: Engine) -> None:
-    """If the state database does not respond, the work under the leases pauses."""
-    leases, messages = Scripted(engine), []
-    leases.terms = {EVALUATION: LeaseTerm(EVALUATION, 1)}
-    keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: messages.append((text, wrong)))
-    keeper._beat()
-    leases.away, leases.terms = True, {}
-    keeper._beat()
-    assert messages[1:] == [
-        (
-            "This collector has lost the lease on evaluation, because the database does not"
-            " respond. These tasks pause until it is available.",
-            True,
-        )
-    ]
 
 
 def test_with_sqlite_nothing_is_printed(engine: Engine) -> None:

@@ -281,24 +281,17 @@ def test_a_failed_computation_is_repeated_after_some_minutes(
     assert causes.sentence(chat, _incident(), NOW_S) is not None
 
 
-def test_an_ended_incident_that_cannot_be_explained_is_tried_once(
+def test_an_ended_incident_is_tried_once_unless_the_database_was_not_available(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
+    chat, over = objective("ttft_s <= 0.5"), _incident(ended_unix_s=BEGAN_S + 60)
     asks.answer = VerdictError("its process ended with status 1")
-    causes = answers(engine, objective("ttft_s <= 0.5"), asks)
-    evaluated(engine, _incident(ended_unix_s=BEGAN_S + 60))
+    causes = answers(engine, chat, asks)
+    evaluated(engine, over)
     for _ in range(3):
         causes.step()
     assert len(asks.asked) == 1
-
-
-def test_an_ended_incident_is_tried_again_after_the_database_was_not_available(
-    engine: Engine, objective: Callable[[str], Objective], asks: Asks
-) -> None:
-    chat = objective("ttft_s <= 0.5")
     causes = answers(engine, chat, asks)
-    over = _incident(ended_unix_s=BEGAN_S + 60)
-    evaluated(engine, over)
     asks.answer = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
         causes.step()
@@ -343,12 +336,17 @@ def test_shares_by_accounting_do_not_replace_a_replay_while_the_incident_is_open
     assert len(asks.asked) == 3
 
 
-def test_an_answer_of_an_older_version_is_computed_again() -> None:
+def test_an_answer_of_an_older_version_or_without_its_replay_is_computed_again() -> None:
     old = StoredAnswer(NOW_S, VERSION - 1, Phase.OPEN, "", IncidentVerdict(REPLAYED))
     assert is_due(_incident(), old, None, NOW_S)
     assert not is_due(_incident(), replace(old, version=VERSION), None, NOW_S)
     assert not is_due(_incident(), old, Tried(60, Phase.OPEN, NOW_S), NOW_S), "it was tried"
-    assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None, NOW_S)
+    over = _incident(ended_unix_s=NOW_S)
+    assert is_due(over, replace(old, phase=Phase.ENDED), None, NOW_S)
+    never = replace(TOO_LONG, not_replayed="a replay does not reproduce the growth")
+    for verdict, due in ((TOO_LONG, True), (never, False)):
+        answer = StoredAnswer(NOW_S, VERSION, Phase.ENDED, "", IncidentVerdict(verdict))
+        assert is_due(over, answer, None, NOW_S) is due
 
 
 def test_a_replay_that_took_too_long_is_repeated_ever_less_often(
@@ -387,34 +385,10 @@ def test_a_replay_that_took_too_long_is_repeated_ever_less_often(
     assert computed[7:] == [2_040]
 
 
-def test_a_restart_repeats_a_replay_that_took_too_long() -> None:
-    answer = StoredAnswer(NOW_S, VERSION, Phase.ENDED, "", IncidentVerdict(TOO_LONG))
-    over = _incident(ended_unix_s=NOW_S)
-    assert is_due(over, answer, None, NOW_S)
-    never = replace(TOO_LONG, not_replayed="a replay does not reproduce the growth")
-    assert not is_due(over, replace(answer, verdict=IncidentVerdict(never)), None, NOW_S)
-
-
-def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
+def test_the_thread_computes_after_an_evaluation_and_survives_an_unreadable_database(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    reported = threading.Event()
-    chat = objective("ttft_s <= 0.5")
-    causes = IncidentAnswers(
-        engine, [chat], compute_verdict=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
-    )
-    evaluated(engine, _incident())
-    causes.start()
-    causes.evaluated()
-    assert reported.wait(30)
-    causes.stop()
-    assert causes.task.last_success_unix_s is not None
-    assert asks.asked == [("page", 60, 60)]
-
-
-def test_an_unreadable_database_does_not_end_the_thread(
-    engine: Engine, objective: Callable[[str], Objective], asks: Asks
-) -> None:
+    """A new answer wakes the notifier."""
     chat, reported = objective("ttft_s <= 0.5"), threading.Event()
     causes = IncidentAnswers(
         engine, [chat], compute_verdict=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
@@ -434,34 +408,36 @@ def test_an_unreadable_database_does_not_end_the_thread(
     causes.evaluated()
     assert reported.wait(30)
     causes.stop()
+    assert causes.task.last_success_unix_s is not None
+    assert asks.asked == [("page", 60, 60)]
 
 
-@pytest.mark.parametrize("problem", [None, "it took longer than 120 s"])
-def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
-    engine: Engine,
-    objective: Callable[[str], Objective],
-    monkeypatch: pytest.MonkeyPatch,
-    problem: str | None,
-) -> None:
-    verdict = IncidentVerdict(EXPLANATION, (replace(EXPLANATION, causes=()),))
-    monkeypatch.setattr(
-        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(verdict, problem)
-    )
-    found = compute_verdict_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
-    assert found.first.not_replayed == problem
-    assert found.others[0].not_replayed is None
-    assert str(found.sentence).startswith("Probably most of the growth of TTFT")
-
-
-def test_a_process_without_an_answer_is_an_error(
+def test_a_process_without_a_replay_or_an_answer_has_its_reason(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = "it needs more than 4 GiB of memory"
-    monkeypatch.setattr(
-        likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(None, problem)
-    )
+    """Only an answer that failed because of the database is computed again after the end."""
+    chat, problem = objective("ttft_s <= 0.5"), "it took longer than 120 s"
+    verdict = IncidentVerdict(EXPLANATION, (replace(EXPLANATION, causes=()),))
+    compute_verdict = compute_verdict_in_child(engine)
+
+    def answer(*given: Any, **about: Any) -> IncidentVerdict:
+        found = ChildAnswer(*given, **about)
+        monkeypatch.setattr(likely_cause, "answer_in_child", lambda *_, **__: found)
+        return compute_verdict(chat, _incident(), BEGAN_S)
+
+    for reason in (None, problem):
+        found = answer(verdict, reason)
+        assert found.first.not_replayed == reason
+        assert found.others[0].not_replayed is None
+        assert str(found.sentence).startswith("Probably most of the growth of TTFT")
     with pytest.raises(VerdictError, match=problem):
-        compute_verdict_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+        answer(None, problem)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        answer(None, "the database cannot be read: locked", unavailable=True)
+    causes = IncidentAnswers(engine, [chat], compute_verdict=compute_verdict)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        causes._compute(DueIncident(chat, _incident(), BEGAN_S))
+    assert causes._tried == {}
 
 
 def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
@@ -527,24 +503,3 @@ def test_a_real_store_is_asked(
     reported = stored.verdict.sentence
     assert reported is not None
     assert reported.startswith("Probably most of the growth of TTFT: the KV cache is full")
-
-
-def test_a_computation_without_the_database_is_tried_again(
-    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the store is unavailable, the answer is computed again later. In all other cases, the
-    answer of an ended incident is computed only once."""
-    problem = "the database cannot be read: locked"
-    monkeypatch.setattr(
-        likely_cause,
-        "answer_in_child",
-        lambda *_, **__: ChildAnswer(None, problem, unavailable=True),
-    )
-    compute_verdict = compute_verdict_in_child(engine)
-    with pytest.raises(StoreUnavailable, match=problem):
-        compute_verdict(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
-    causes = IncidentAnswers(engine, [objective("ttft_s <= 0.5")], compute_verdict=compute_verdict)
-    due = DueIncident(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
-    with pytest.raises(StoreUnavailable, match=problem):
-        causes._compute(due)
-    assert causes._tried == {}

@@ -81,10 +81,9 @@ def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
     assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
 
 
-@pytest.mark.parametrize("ahead_ns", [8 * DAY_NS, 3_650 * DAY_NS])
-def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int) -> None:
+def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine) -> None:
     """At most two hours of rows may be deleted per hour."""
-    time = Time(START_NS + ahead_ns)
+    time = Time(START_NS + 3_650 * DAY_NS)
     for restart, left in enumerate((ROWS, ROWS, ROWS, ROWS - 2, ROWS - 4)):
         clock = started(engine, time)
         if restart > 1:
@@ -110,7 +109,7 @@ def test_a_jump_while_it_runs_deletes_nothing(engine: Engine) -> None:
     time = Time()
     clock = started(engine, time)
     time.system_ns += 8 * DAY_NS
-    for _ in range(20):
+    for _ in range(6):
         assert kept_after(engine, clock) == ROWS
         time.wait(60 * S)
     assert clock() == time.system_ns
@@ -139,10 +138,12 @@ def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
         raise ValueError("a defect")
 
     monkeypatch.setattr(retention_task, "delete_older", fails)
-    for name in ("delete_starts", "delete_older_rollups", "delete_old_notifications"):
+    others = ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    others += ["delete_old_answers", "delete_old_predictions"]
+    for name in others:
         monkeypatch.setattr(retention_task, name, lambda *_, name=name: done.append(name))
     clock = started(engine, Time())
     with pytest.raises(ValueError, match="a defect"):
         asyncio.run(retain(engine, RetentionPeriods(), clock))
-    assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    assert done == others
     assert deleted_until_unix_ns(engine) == clock.deletable_unix_ns

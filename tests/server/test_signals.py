@@ -1,8 +1,6 @@
 import subprocess
 import sys
-from signal import SIGHUP, SIGINT, SIGTERM, Signals
-
-import pytest
+from signal import SIGHUP, SIGINT, SIGTERM
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -33,9 +31,8 @@ def run(first: int, second: int = 0, wish: float = 0, before: str = "") -> tuple
     return done.returncode, done.stdout.split("\n")[:-1]
 
 
-@pytest.mark.parametrize("number", [SIGINT, SIGTERM, SIGHUP])
-def test_a_signal_asks_to_stop(number: Signals) -> None:
-    assert run(number) == (0, ["asked", "stopped"])
+def test_a_signal_asks_to_stop() -> None:
+    assert run(SIGHUP) == (0, ["asked", "stopped"])
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:

@@ -2,7 +2,6 @@ import asyncio
 import re
 import socket
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from collector.errors import ListenError
 from server import children, http_check
-from server.api.limits import ApiLimits
 from server.children import ChildError
 from server.stack import MAX_NAMED, UNNAMED_SERVER, KnownReplicas, Ports, Stack
 from store import dialects
@@ -33,47 +31,43 @@ DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="deliver
 EVER = Window(0, 2**63 - 1)
 
 
-def test_the_stack_serves_only_while_it_runs(engine: Engine, url: str) -> None:
+def test_the_stack_serves_metrics_and_the_api_only_while_it_runs(
+    engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> None:
+    fill(request_row(1, source=Source.SIMULATOR), request_row(2))
+
     async def run() -> list[int]:
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
-            ready = stack.metrics_url.replace("/metrics", "/readyz")
-            answer = await asyncio.to_thread(urllib.request.urlopen, ready, timeout=20)
-            with answer:
-                assert answer.status == 200
+            assert stack.forgotten_rows == 1, "an earlier simulation is deleted"
+            root = stack.metrics_url.removesuffix("/metrics")
+            async with httpx.AsyncClient(timeout=100) as client:
+                assert (await client.get(f"{root}/readyz")).status_code == 200
+                answer = await client.get(f"{root}/api/v1/stats")
+                assert (answer.status_code, answer.json()) == (200, [])
+                assert "/api/v1/openapi.json" in (await client.get(f"{root}/")).text
             return [stack.collector.grpc_port, stack.collector.http_port, stack.metrics.port]
 
     for port in asyncio.run(run()):
         socket.create_server(("127.0.0.1", port)).close()
-
-
-@pytest.mark.parametrize(("api", "status"), [(ApiLimits(), 200), (None, 404)])
-def test_the_api_is_served_with_the_metrics_unless_disabled(
-    engine: Engine, url: str, api: ApiLimits | None, status: int
-) -> None:
-    async def run() -> tuple[httpx.Response, httpx.Response]:
-        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, api=api) as stack:
-            root = stack.metrics_url.removesuffix("/metrics")
-            async with httpx.AsyncClient(timeout=100) as client:
-                return await client.get(f"{root}/api/v1/stats"), await client.get(f"{root}/")
-
-    answer, unknown = asyncio.run(run())
-    assert answer.status_code == status
-    assert ("/api/v1/openapi.json" in unknown.text) == (api is not None)
-    if status == 200:
-        assert answer.json() == []
+    assert request_count(engine, EVER) == 1
 
 
 def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: str) -> None:
+    """The JSON API is disabled."""
     jump_ns = 0
     clock = CorroboratedClock(lambda: time.time_ns() + jump_ns)
 
     async def run() -> str:
         nonlocal jump_ns
-        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, clock=clock) as stack:
+        async with (
+            Stack(engine, url, "127.0.0.1", FREE, explorer=False, clock=clock, api=None) as stack,
+            httpx.AsyncClient(timeout=100) as client,
+        ):
             jump_ns = 8 * 86_400 * 10**9
-            answer = await asyncio.to_thread(urllib.request.urlopen, stack.metrics_url, timeout=20)
-            with answer:
-                return str(answer.read(), "utf-8")
+            root = stack.metrics_url.removesuffix("/metrics")
+            assert (await client.get(f"{root}/api/v1/stats")).status_code == 404
+            assert "openapi" not in (await client.get(f"{root}/")).text
+            return (await client.get(stack.metrics_url)).text
 
     text = asyncio.run(run())
     (jumped,) = re.findall(r"^tailspan_clock_jump_seconds (.+)$", text, re.MULTILINE)
@@ -107,24 +101,20 @@ def test_the_tenants_that_all_collectors_name_are_named(engine: Engine, url: str
     assert asyncio.run(run()) == ['tailspan_tenant_named_since_seconds{tenant="acme"} 0.0']
 
 
-@pytest.mark.parametrize("part", ["grpc", "http", "metrics", "explorer"])
 def test_a_taken_port_is_named_with_its_option_and_nothing_is_changed(
-    engine: Engine,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    part: str,
+    engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> None:
     fill(request_row(source=Source.SIMULATOR))
 
-    async def run(port: int) -> None:
+    async def run(part: str, port: int) -> None:
         stack = Stack(engine, url, "127.0.0.1", replace(FREE, **{part: port}), simulate=True)
         with pytest.raises(ListenError, match=f"port {port}: .* taken .* --{part}-port"):
             await stack.__aenter__()
         assert stack.children == []
 
     with socket.create_server(("127.0.0.1", 0)) as holder:
-        asyncio.run(run(holder.getsockname()[1]))
+        for part in ("grpc", "http", "metrics", "explorer"):
+            asyncio.run(run(part, holder.getsockname()[1]))
     assert request_count(engine, EVER) == 1
 
 
@@ -135,19 +125,6 @@ def test_a_foreign_address_is_named_with_its_option(engine: Engine, url: str, ho
             await Stack(engine, url, host, FREE).__aenter__()
 
     asyncio.run(run())
-
-
-def test_an_earlier_simulation_is_deleted(
-    engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
-) -> None:
-    fill(request_row(1, source=Source.SIMULATOR), request_row(2))
-
-    async def run() -> None:
-        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
-            assert stack.forgotten_rows == 1
-
-    asyncio.run(run())
-    assert request_count(engine, EVER) == 1
 
 
 def test_a_failed_child_stops_all(
@@ -239,13 +216,3 @@ def test_a_burn_is_delivered_and_counted(
     assert DELIVERED in asyncio.run(run())
     (row,) = read_notifications(engine, "chat")
     assert (row.severity, row.transition, row.state) == ("page", "firing", "delivered")
-
-
-def test_the_pages_are_found_under_their_path(engine: Engine, url: str) -> None:
-    async def run() -> tuple[bool, str]:
-        async with Stack(engine, url, "127.0.0.1", FREE, base_path="ops/tail") as stack:
-            return await stack.explorer_answers(), stack.explorer_url
-
-    answered, where = asyncio.run(run())
-    assert answered
-    assert where.endswith("/ops/tail")

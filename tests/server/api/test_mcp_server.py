@@ -38,7 +38,7 @@ def over_stdio(url: str, folder: Path, script: Script) -> Any:
     return asyncio.run(run())
 
 
-def over_http(url: str, script: Script, token: str | None = None) -> Any:
+def over_http(url: str, script: Script) -> Any:
     """Serve streamable HTTP with a token, and run a script against it."""
     environment = {**reading_environment(url, (), None), "TAILSPAN_EXPLORER_URL": EXPLORER}
 
@@ -46,7 +46,7 @@ def over_http(url: str, script: Script, token: str | None = None) -> Any:
         access = EndpointAccess(tokens=BearerTokens([TOKEN], "the test"))
         host = McpHost(WorkerPool(environment, ApiLimits(seconds=300)), "127.0.0.1", 0, access)
         async with host.serving():
-            headers = {"Authorization": f"Bearer {token or TOKEN}"}
+            headers = {"Authorization": f"Bearer {TOKEN}"}
             address = f"http://127.0.0.1:{host.port}{PATH}"
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=300) as http,
@@ -124,35 +124,32 @@ def _check_on_call(found: dict[str, Any]) -> None:
     assert len(found["slowest"]) == 2
 
 
-async def _cause_and_mistakes(client: Client) -> tuple[dict[str, Any], Any]:
-    return await _on_call(client), await _mistakes(client)
+def test_over_http_a_script_finds_the_cause_and_can_read_mistakes(fleet_url: str) -> None:
+    async def ask(client: Client) -> tuple[dict[str, Any], Any]:
+        return await _on_call(client), await _mistakes(client)
 
-
-def _check(found: tuple[dict[str, Any], Any]) -> None:
-    cause, mistakes = found
+    cause, mistakes = over_http(fleet_url, ask)
     _check_on_call(cause)
     _check_mistakes(mistakes)
 
 
-def test_over_stdio_a_script_finds_the_cause_and_can_read_mistakes(
-    fleet_url: str, tmp_path: Path
-) -> None:
-    _check(over_stdio(fleet_url, tmp_path, _cause_and_mistakes))
+def test_over_stdio_a_tool_answers(fleet_url: str, tmp_path: Path) -> None:
+    async def ask(client: Client) -> tuple[bool, dict[str, Any]]:
+        return await _answer(client, "slo")
 
-
-def test_over_http_a_script_finds_the_cause_and_can_read_mistakes(fleet_url: str) -> None:
-    _check(over_http(fleet_url, _cause_and_mistakes))
+    failed, found = over_stdio(fleet_url, tmp_path, ask)
+    assert not failed
+    assert found["answer"][0]["slo"] == "chat"
 
 
 def test_a_dead_database_is_a_result_that_a_model_can_read(tmp_path: Path) -> None:
     async def ask(client: Client) -> tuple[bool, dict[str, Any]]:
         return await _answer(client, "slo")
 
-    url = f"sqlite:///{tmp_path}/none.db"
-    for failed, found in (over_stdio(url, tmp_path, ask), over_http(url, ask)):
-        assert failed
-        assert found["status"] == 503
-        assert "none.db" in found["detail"]
+    failed, found = over_http(f"sqlite:///{tmp_path}/none.db", ask)
+    assert failed
+    assert found["status"] == 503
+    assert "none.db" in found["detail"]
 
 
 def test_http_requires_the_token_and_a_known_host(fleet_url: str) -> None:
