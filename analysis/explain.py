@@ -35,8 +35,7 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this many nanoseconds before the window. By default, rows are kept for
-this time."""
+"""How long before the window a baseline may begin: the default retention of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def explain_window(
     Args:
         where: labels that select the requests to explain. The evidence comes from all requests.
         objectives: the active objectives, which determine whether there is an incident.
-        baseline: the range to compare with, or None for the latest range before the window's
+        baseline: the range to compare with; None for the latest range before the window's
             incidents.
     """
     where, objectives = explained_where(engine, where), thresholds_for(engine, objectives)
@@ -74,7 +73,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The data before the incident is missing. Try the range just before the window instead.
+        # The data before the incident is missing. Try the range just before the window.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -89,7 +88,7 @@ def explain_window(
 
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
-    """Return the incidents that overlap a window or any possible baseline of the window."""
+    """The incidents that overlap a window or any possible baseline of it."""
     from_ns = max(0, window.from_unix_ns - _LOOKBACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
@@ -100,7 +99,7 @@ def explain_question(
     objectives: Sequence[Objective] = (),
     replicas: Collection[str] | None = None,
 ) -> Explanation:
-    """Read the data for a question from the store, and return the explanation.
+    """Read the data for a question from the store, and explain it.
 
     Args:
         replicas: the servers whose requests and samples are used as evidence, or None for all.
@@ -131,8 +130,7 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """Return the time ranges to read: usually one range with baseline and window, or two if the gap
-    between them is longer than their total length."""
+    """The time ranges to read: one with baseline and window, or two if they are far apart."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

@@ -1,11 +1,10 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if its change can be deployed: a change of engine arguments or of the number
-of replicas. The measured change is: percentile after the deploy / percentile before the deploy − 1.
-The requests before the deploy are reweighted to the mix after the deploy, but not to the load. So
-the measured change includes the effect of a different load. The predicted change includes this
-effect too.
+A prediction is stored if its change can be deployed: of engine arguments or the number of replicas.
+The measured change is the percentile after / before the deploy − 1. The requests before it are
+reweighted to the mix after it, but not to the load: the predicted change includes the load's effect
+too.
 """
 
 import json
@@ -31,8 +30,8 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""The same prediction is stored at most once in this many nanoseconds, because a live page repeats
-the question."""
+"""The same prediction is stored at most once in this time, because a live page repeats the
+question."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -66,9 +65,9 @@ class Deployed(NamedTuple):
     """A change of the servers that was deployed."""
 
     change: str
-    """The change in canonical form."""
+    """In canonical form."""
     at_unix_ns: int
-    """The time at which the first changed server began to load."""
+    """When the first changed server began to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,9 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Return edits such as `max_num_seqs=64` in canonical form, which can be compared with a
-    deploy. Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report
-    their router, so the form never contains it. If the edits set the router but not the number of
-    replicas, the result is None."""
+    """Edits such as `max_num_seqs=64` in the form that can be compared with a deploy; None if
+    Tailspan cannot recognise a deploy of them. Servers do not report their router, so the form
+    lacks it. A router without a number of replicas is not recognisable."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -107,11 +105,11 @@ def canonical(edits: Sequence[str]) -> str | None:
 def store_answer(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
-    """Store a prediction. Return the stored row, or None if the prediction is not stored.
+    """Store a prediction. Return the stored row, or None if it is not stored.
 
-    A prediction is not stored if labels select a part of the requests, or if the reader may not see
-    all requests. A prediction for overloaded engines is not stored either, because their latencies
-    depend on how long the load lasts. The same change is stored at most once an hour.
+    Not stored are predictions for selected requests, of readers who may not see all requests, and
+    for overloaded engines, whose latencies depend on how long the load lasts. The same change is
+    stored at most once an hour.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -151,7 +149,7 @@ def store_answer(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """Return the change of the servers between two ranges; None if nothing changed, or if something
+    """The change of the servers between two ranges; None if nothing changed, or if something
     changed that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
@@ -172,7 +170,7 @@ def deployed(
 
 
 def replicas_of(column: pa.ChunkedArray) -> set[str]:
-    """Return the known names of the replicas in a column of requests."""
+    """The known names of the replicas in a column of requests."""
     return {each for each in column.unique().to_pylist() if each is not None}
 
 
@@ -183,8 +181,8 @@ def expected(
     quantile: str,
     parts: PercentileParts | None,
 ) -> Expected | None:
-    """Return, for a deployed change, the latest prediction that was requested before the deploy, or
-    None. Pure.
+    """The latest prediction of a deployed change that was requested before the deploy, or None.
+    Pure.
 
     Args:
         parts: the measured parts of the difference; None if unknown.
@@ -201,8 +199,7 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return, for a deployed change, the predictions that were requested before the deploy.
-    Pure."""
+    """The predictions of a deployed change that were requested before the deploy. Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy

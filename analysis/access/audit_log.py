@@ -1,6 +1,6 @@
-"""Write the audit log, a file with a line of JSON for each sign-in and each read of a request.
+"""Write the audit log: a line of JSON for each sign-in and each read of a request.
 
-Each line is written with one system call, so that the lines of several processes do not mix.
+One system call per line keeps the lines of several processes apart.
 """
 
 import fcntl
@@ -17,8 +17,8 @@ from analysis.access.roles_file import roles_in_force
 from store.private_files import FILE_MODE
 
 MAX_BYTES: Final = 16 * 2**20
-"""Size in bytes at which the file is renamed to `FILE.1`. An earlier `FILE.1` is replaced. A line
-has at most 1,500 bytes, so the files keep at least the newest 10,000 lines."""
+"""Size at which the file replaces `FILE.1`. A line has at most 1,500 bytes, so at least the newest
+10,000 lines are kept."""
 LONGEST: Final = 256
 """Maximum number of characters of a text in the log."""
 
@@ -68,8 +68,7 @@ class AuditLog:
         texts = {
             key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
         }
-        # Write only ASCII, so that control characters, line ends and bidirectional marks are
-        # escaped.
+        # ASCII escapes control characters, line ends and bidirectional marks.
         line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
         try:
             self._write(line.encode() + b"\n")
@@ -100,7 +99,7 @@ class AuditLog:
 
 
 def check_writable(path: Path) -> None:
-    """Create the file of the audit log if it is missing, and check that it can be written.
+    """Create the audit log if it is missing, and check that it can be written.
 
     Raises:
         OSError: the file cannot be created or written.
@@ -109,6 +108,6 @@ def check_writable(path: Path) -> None:
 
 
 def audit_log() -> AuditLog | None:
-    """Return the audit log of this process, or None if it writes no audit log."""
+    """The audit log of this process; None if it writes none."""
     roles = roles_in_force()
     return None if roles is None or roles.audit is None else AuditLog(roles.audit)

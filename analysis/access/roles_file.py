@@ -1,6 +1,6 @@
 """Read `roles.yaml`: the roles, the claims that give a person a role, and what each role may see.
 
-An unknown key or an invalid value is an error, which names the file, line and key.
+Errors name the file, line and key.
 """
 
 import os
@@ -30,9 +30,9 @@ class AccessRole:
     """A role, which determines what persons or tokens may see.
 
     Attributes:
-        name: the name, by which tokens refer to the role.
-        claims: the accepted values of each claim. A person has the role if one claim has an
-            accepted value. Empty for a role that only tokens can have.
+        name: tokens refer to the role by it.
+        claims: the accepted values of each claim. One matching claim gives a person the role. Empty
+            for a role that only tokens can have.
     """
 
     name: str
@@ -46,9 +46,8 @@ class Roles:
 
     roles: tuple[AccessRole, ...]
     path: Path
-    """The path of the roles file."""
     audit: Path | None = None
-    """The path of the audit log, or None if no audit log is written."""
+    """The audit log; None if none is written."""
     by_name: Mapping[str, AccessRole] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,8 +58,7 @@ def load_roles(path: Path) -> Roles:
     """Read a roles file.
 
     Args:
-        path: the roles file. If the file contains a relative path of the audit log, this path
-            starts at the folder of the roles file.
+        path: a relative path of the audit log starts at the folder of this file.
 
     Raises:
         DocumentError: the file is invalid.
@@ -73,7 +71,7 @@ def load_roles(path: Path) -> Roles:
 
 @cache
 def roles_in_force() -> Roles | None:
-    """Return the roles of this process, or None if all readers see everything.
+    """The roles of this process; None if all readers see everything.
 
     Raises the errors of `load_roles`.
     """
@@ -117,7 +115,7 @@ def _claims(role: MappingReader) -> Mapping[str, frozenset[str]]:
 
 
 def _names(role: MappingReader, key: str) -> frozenset[str] | None:
-    """Return the names that a key lists, or None if the key allows all names."""
+    """The names that a key lists, or None if the key allows all names."""
     node = role.node(key)
     if isinstance(node, YamlScalar):
         if node.text == ALL:

@@ -1,4 +1,4 @@
-"""Compute how much of a latency budget each layer used in the slow requests."""
+"""How much of a latency budget each layer used in the slow requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,12 +34,9 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: the number of requests whose latency is divided into layers, for each `Extent`.
-            The extent states which layers are known: those of the server, the network and the
-            application.
+        measured: the number of requests for which at least this `Extent` is known.
         left_out: the number of requests that are not counted, by reason.
-        spending: the time in each layer, compared with its budget; None if there are too few
-            requests.
+        spending: None if there are too few requests.
         needed: the minimum number of requests for the budget's percentile.
     """
 
@@ -63,9 +60,11 @@ class BudgetAnswer:
 
 
 def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
-    """Return how much of a budget each layer used. If the budget has layers outside the server,
-    only requests with a client's span are used. If there are too few of these requests, all
-    requests are used, and the layers outside the server are unknown."""
+    """How much of a budget each layer used.
+
+    A budget with layers outside the server uses only requests with a client's span. If they are too
+    few, it uses all requests, and those layers are unknown.
+    """
     budget, window = question.budget, question.window
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
     found = measure(engine, window, requests, budget.latency)

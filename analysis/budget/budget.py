@@ -12,8 +12,7 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""The layers of the E2E latency, in the order of time. `network` includes the time of the request
-and the time of the response."""
+"""The layers of the E2E latency in order of time. `network` covers both directions."""
 
 BEYOND_TTFT: Final = ("decode", "after")
 """The layers that come after the first token."""
@@ -39,7 +38,7 @@ PARTS: Final = tuple(
 
 
 def parts_of(line: str) -> tuple[str, ...]:
-    """Return the parts of a layer, or of one operation of a layer, such as `before.tool`."""
+    """The parts of a layer, or of one operation of a layer, such as `before.tool`."""
     return tuple(part for part in PARTS if part == line or part.startswith(f"{line}."))
 
 
@@ -48,10 +47,10 @@ class LatencyBudget:
     """A latency budget.
 
     Attributes:
-        latency: `ttft` or `e2e`. The latency includes the layers outside the server.
+        latency: `ttft` or `e2e`, including the layers outside the server.
         name: the file's name without its ending, or the preset's name.
-        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`). The
-            budgets sum to at most the total.
+        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
+            They sum to at most the total.
     """
 
     name: str
@@ -63,5 +62,5 @@ class LatencyBudget:
 
     @property
     def unassigned_ns(self) -> int:
-        """The nanoseconds of the latency that are not assigned to a layer."""
+        """The part of the total that no layer has."""
         return self.total_ns - sum(self.layers_ns.values())

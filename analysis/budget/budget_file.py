@@ -27,7 +27,7 @@ _KEYS: Final = ("latency", "percentile", "total", "layers", "source")
 
 @cache
 def preset(name: str) -> LatencyBudget:
-    """Return a built-in budget.
+    """A built-in budget.
 
     Raises:
         DocumentError: there is no preset of this name.

@@ -1,8 +1,8 @@
-"""Compare the parts of the slow requests' latency with a latency budget.
+"""Compare the parts of the slow requests' latency with a latency budget. Pure.
 
-Pure. The tail is the slowest requests: for P95, the slowest 5 % (as in
-`diagnosis/latency/tail.py`). The mean latency of the tail is the sum of the mean times of the
-parts. Percentiles of the parts do not sum to the percentile of the latency.
+The tail is the slowest requests: for P95, the slowest 5 % (as in `diagnosis/latency/tail.py`). Its
+mean latency is the sum of the means of the parts; percentiles of the parts would not sum to the
+percentile.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -37,11 +37,11 @@ class BudgetLine:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        budget_s: its budget in seconds, or None.
+        budget_s: its budget, or None.
         spent_s: its mean seconds in the tail, or None if unknown.
         operations: the mean seconds of each operation, for a layer of the application.
-        within_s: the percentile of the latency, under the assumption that the layer used at most
-            its budget in each request. None if the layer does not overspend.
+        within_s: the percentile of the latency if the layer had used at most its budget in each
+            request. None if the layer does not overspend.
     """
 
     layer: str
@@ -52,8 +52,8 @@ class BudgetLine:
 
     @property
     def over_s(self) -> float | None:
-        """By how many seconds the layer exceeds its budget. None if the layer has no budget or its
-        time is unknown."""
+        """By how much the layer exceeds its budget; None without a budget or if its time is
+        unknown."""
         if self.budget_s is None or self.spent_s is None:
             return None
         return max(0.0, self.spent_s - self.budget_s)
@@ -61,14 +61,13 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpending:
-    """The mean seconds that each layer used in the tail. `mean_s` is the mean latency of the tail,
-    without the layers whose time is unknown.
+    """The mean seconds that each layer used in the tail.
 
     Attributes:
-        lines: one line for each layer, and for each operation with a budget. The last line is
-            `unassigned`: its budget is the rest of the total, and its time is the sum of all layers
-            and operations without their own budget.
+        lines: each layer, each operation with a budget, and finally `unassigned`: the rest of the
+            total, and the time of everything without a budget.
         total_s: the total budget, less the budgets of layers whose time is unknown.
+        mean_s: the mean latency of the tail, without the layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -100,8 +99,7 @@ class BudgetSpending:
 
 
 def min_requests(percentile: str) -> int:
-    """Return the smallest number of requests for which the tail has at least `MIN_TAIL_REQUESTS`
-    requests."""
+    """The smallest number of requests whose tail has at least `MIN_TAIL_REQUESTS` requests."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS
@@ -109,7 +107,7 @@ def min_requests(percentile: str) -> int:
 
 
 def spend(budget: LatencyBudget, seconds: FloatArray, known: Sequence[str]) -> BudgetSpending:
-    """Return how much of the budget each layer used in the tail.
+    """How much of the budget each layer used in the tail.
 
     Args:
         seconds: (n, parts) seconds that each request spent in each part; n is at least 1.

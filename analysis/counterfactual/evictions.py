@@ -1,9 +1,8 @@
-"""Distinguish cache misses that evictions cause from cache misses of new prompts.
+"""Distinguish cache misses that evictions cause from cache misses of new prompts. Pure.
 
-Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
-same engine: the repeated tokens. If the cache contains a smaller share of the repeated tokens than
-in the baseline, the engine has evicted repeated tokens. The cause is then a change (factor) that
-leaves fewer blocks for the cache: lost blocks, longer requests, or more requests.
+The prefix ladders show the repeated tokens of a prompt: those that an earlier request to the same
+engine also had. If a smaller share of them is cached than in the baseline, the engine has evicted
+some. The cause is a factor that leaves fewer blocks for the cache.
 """
 
 from collections.abc import Sequence
@@ -17,15 +16,14 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without a
-fault in the cache or in the lengths of requests, the smallest value was 0.97."""
+"""Evictions are reported below this `Evictions.kept`. In 58 simulated cases without a fault in the
+cache or in lengths, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. If a window has several of these factors, the first in this
-list counts as the cause."""
+"""The factors that can evict prefixes. The first one that is present counts as the cause."""
 
 
 class Evictions(NamedTuple):
@@ -38,12 +36,11 @@ class Evictions(NamedTuple):
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
-    """The share of the repeated tokens that the cache contains in the window, divided by
-    `usually_kept`."""
+    """The same share in the window, divided by `usually_kept`."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """Return the evictions; None if nothing was evicted, or no factor can cause evictions."""
+    """The evictions; None if nothing was evicted, or no factor can cause evictions."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]
@@ -57,9 +54,7 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return two shares. The first is the repeated share of each prompt: the share of its tokens
-    that were also in an earlier request. The second is the share of all these repeated tokens that
-    the cache contained."""
+    """The repeated share of each prompt, and the share of all repeated tokens that was cached."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

@@ -10,7 +10,7 @@ from diagnosis.explanation import Cause
 
 
 class FactorKind(Enum):
-    """The kind of property that a replay can reset to its value in the baseline."""
+    """The kind of property that a replay can reset."""
 
     RATE = "rate"
     """The times of arrival of all requests, or of the requests of the factor's tenant."""
@@ -26,20 +26,19 @@ class FactorKind(Enum):
     ROUTING = "routing"
     """The share of the requests that each engine receives."""
     PACE = "pace"
-    """The speed of an engine: the duration of a step with a given amount of work."""
+    """The duration of a step with a given amount of work."""
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
-    """The time from the last token to the last byte, which is long for slow clients."""
+    """The time from the last token to the last byte."""
     TRANSFERS = "KV transfers"
-    """The seconds that the transfer of a token's KV cache takes."""
+    """The transfer time of a token's KV cache."""
     GRAMMAR = "grammar"
     """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
     """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """The lost KV blocks and the numbers of output tokens, which are reset together. This kind
-    represents preemptions: the KV cache is too small for the requests."""
+    """Lost KV blocks and output tokens, reset together: the cause of preemptions."""
     CONFIG = "configuration"
 
 
@@ -54,8 +53,7 @@ LENGTHS: Final = (
     ),
     FactorKind.GRAMMAR,
 )
-"""Factors that are reset by giving each request another value in one column, such as its number of
-output tokens."""
+"""Factors that give each request another value in one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
@@ -80,8 +78,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""The kind of factor for each cause that a replay can remove. The replay does not model restarts,
-hangs, retries, adapters or encoders."""
+"""Causes that a replay can remove. It does not model restarts, hangs, retries, adapters or
+encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +92,22 @@ class Factor:
     engine: int | None = None
 
     def contains(self, other: "Factor") -> bool:
-        """Return whether a replay that resets this factor resets the other factor too."""
+        """Whether a replay that resets this factor resets the other factor too."""
         if self.kind is not FactorKind.OUTGROWN_BLOCKS:
             return self == other
         parts = (FactorKind.OUTGROWN_BLOCKS, FactorKind.BLOCKS, FactorKind.OUTPUTS)
         return other.kind in parts and self.tenant in (None, other.tenant)
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Return whether the factor applies to this engine of this replica."""
+        """Whether the factor applies to this engine of this replica."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
-    """Return the factor (the property of the window that a replay resets) that represents each
-    cause, or None if a replay cannot remove the cause.
+    """The factor that represents each cause; None if a replay cannot remove it.
 
-    If lost blocks alone cause preemptions, the detectors propose `preemption` and
-    `kv_cache_exhausted`. These two causes then have the same factor.
+    If lost blocks alone cause preemptions, `preemption` and `kv_cache_exhausted` have the same
+    factor.
     """
     found = [_factor_of(cause) for cause in causes]
     if Factor(FactorKind.BLOCKS) not in found:

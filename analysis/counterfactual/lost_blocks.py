@@ -1,7 +1,7 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-Lost blocks are unused but cannot be allocated, and no counter reports their number. Bisection finds
-the number of lost blocks with which a replay gives the measured latency of the slow requests.
+No counter reports lost blocks. Bisection finds the number with which a replay gives the measured
+latency of the slow requests.
 """
 
 from collections.abc import Callable
@@ -15,23 +15,21 @@ from replay.engine_config import EngineConfig
 from replay.kv_cache import blocks_for
 
 _BISECTIONS: Final = 8
-"""Number of bisections. The result is exact to 0.4 % of all blocks."""
+"""The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""Share of the measured mean latency of the slow requests. If a replay of the window with all
-blocks reaches this share, the window has lost no blocks. Without a fault, replayed means are within
-5 % of measured means."""
+"""No blocks are lost if a replay with all blocks reaches this share of the measured mean latency.
+Without a fault, replayed means are within 5 % of measured means."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window without the lost KV blocks, or None if no blocks are lost.
+    """The window without the lost KV blocks, or None if no blocks are lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.
         measured_s: the measured mean latency of the slow requests.
-        replayed_s: a function that replays a window, and returns the mean latency of the slow
-            requests in the replay.
+        replayed_s: returns the same latency in a replay of a window.
     """
     if replayed_s(window) >= MIN_RATIO * measured_s:
         return None
@@ -54,8 +52,7 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with fewer KV blocks. It keeps the blocks that the longest request
-    needs, and the given share of the other blocks."""
+    """Keep the blocks that the longest request needs, and the given share of the others."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

@@ -33,8 +33,7 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""If the time between two stored probes is more than this many usual intervals, the result of at
-least one probe between them is missing."""
+"""A longer gap between two stored probes, in usual intervals, lacks the result of at least one."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -47,14 +46,13 @@ BoolArray = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of probes as columns, sorted by place (endpoint, model and region) and then by
-    time."""
+    """The results of probes as columns, sorted by place (endpoint, model, region) and time."""
 
     table: pa.Table
     at_unix_ns: IntArray
     answered: BoolArray
     measured: BoolArray
-    """(n,) whether the model answered the probe, not a cache in front of the model."""
+    """(n,) whether the model answered the probe, not a cache in front of it."""
     counted: BoolArray
     seconds: dict[str, FloatArray]
     server_s: FloatArray
@@ -77,8 +75,7 @@ class Results:
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            scale: number of answered probes in the store, divided by their number in the table. The
-                scale is above 1 if the table is a sample.
+            scale: answered probes in the store / in the table; above 1 if the table is a sample.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
         server = np.array(server_s, dtype=np.float64)
@@ -103,7 +100,7 @@ class Results:
 
     @classmethod
     def answered_of(cls, table: pa.Table) -> BoolArray:
-        """Return which probes got a complete answer."""
+        """Which probes got a complete answer."""
         return cls._ended(table, _ANSWERED)
 
     @staticmethod
@@ -115,8 +112,7 @@ class Results:
 
 
 def endpoint_results_of(results: Results, start: int, end: int) -> EndpointResults:
-    """Summarise the probes of one place (endpoint, model and region): the rows from `start` up to
-    `end`."""
+    """Summarise the probes of one place: the rows from `start` up to `end`."""
     rows = slice(start, end)
     table = results.table.slice(start, end - start)
     answered, counted = results.answered[rows], results.counted[rows]
