@@ -22,8 +22,8 @@ MIN_GAIN: Final = 0.02
 up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Draws for a lever that does not shorten the latency. Its interval does not affect the ranking, so
-an error of 25 % in its width is acceptable."""
+"""For a lever that does not shorten the latency. Its interval does not affect the ranking, so an
+error of 25 % in its width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -31,7 +31,7 @@ _SETTING, _MACHINES, _MODEL = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class AdviceLever:
-    """One change to try, with its effort and its precondition."""
+    """One change to try."""
 
     name: str
     edits: Edits
@@ -59,7 +59,7 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Whether all values in the interval of the P99's change are below 0."""
+        """Whether the whole interval of the P99's change is below 0."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
@@ -78,7 +78,7 @@ class AdviceAnswer:
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """Why there is no prediction; None if there is one."""
+    """Why there is no prediction."""
     unknown: Sequence[str]
     """Levers that a replay cannot judge, each with the reason."""
 
@@ -95,8 +95,7 @@ def advise(
     Args:
         question: selects the requests to report. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
-        draws: number of resampled replays for each lever that shortens the latency. Others get at
-            most `FEWER_DRAWS`.
+        draws: for each lever that shortens the latency. Others get at most `FEWER_DRAWS`.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -115,8 +114,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """The levers that apply to the recorded engines, in the usual order of optimisation. Levers
-    that a replay cannot judge are appended to `unknown`."""
+    """The levers in the usual order of optimisation. Those that a replay cannot judge are appended
+    to `unknown`."""
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 

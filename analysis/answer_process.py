@@ -1,7 +1,8 @@
-"""Compute answers in a child process with limits on memory and time.
+"""Compute answers in a child process, so that only the child ends if the computation needs too much
+memory or hangs.
 
-If the computation needs too much memory or hangs, only the child ends. A computation may yield
-several answers, each better than the previous one. The result is the newest.
+A computation may yield several answers, each better than the previous one. The result is the
+newest.
 """
 
 import os
@@ -20,23 +21,23 @@ from store.errors import StoreError
 from telemetry import child_process
 
 MAX_BYTES: Final = 4 * 2**30
-"""Limit on the address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs
-less (docs/benchmarks.md#shares-by-replay)."""
+"""Address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs less
+(docs/benchmarks.md#shares-by-replay)."""
 
 MAX_S: Final = 120.0
-"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
-machine, a replay takes up to 36 s, and its first compilation about 15 s
+"""Elapsed time. The diagnosis of a million requests takes about a second. On a busy machine, a
+replay takes up to 36 s, and its first compilation about 15 s
 (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2
-"""Maximum number of child processes at the same time. Further computations wait."""
+"""Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
 """The kinds of messages from the child: the first byte. All but `_STEP` and `_COMPILING` also have
 the length of their content (`_LENGTH` bytes), and the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of the content of a message."""
+"""Bytes of a message's content."""
 
 _TOO_LONG: Final = "it took longer than "
 
@@ -110,8 +111,8 @@ def answer_in_child(
 
 
 def took_too_long(problem: str | None) -> bool:
-    """Whether a `ChildAnswer.problem` is the time limit. The same computation may succeed on a less
-    busy machine."""
+    """Whether a `ChildAnswer.problem` is the time limit, which a less busy machine may not
+    reach."""
     return problem is not None and problem.startswith(_TOO_LONG)
 
 

@@ -14,8 +14,7 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline. `before` is the incident that begins at its end; None if it ends at the
-    window."""
+    """`before` is the incident that begins at the baseline's end; None if it ends at the window."""
 
     span: Span
     before: IncidentRow | None = None
@@ -24,11 +23,8 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """The latest range before a window that overlaps no incident.
-
-    Args:
-        length_ns: length of the baseline; None for the window's length.
-    """
+    """The latest range before a window that overlaps no incident, by default of the window's
+    length."""
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
     while met := [row for row in incidents if _overlaps(row, end_ns - length_ns, end_ns)]:

@@ -26,10 +26,9 @@ def blind_reason(
 ) -> str | None:
     """A key of `alerts.blindness.REASONS`, or None if the objective is not blind.
 
-    The groups of an objective are checked together, as in the rule on `/metrics`.
-
     Args:
-        tallies: the counts of all groups, for at least the hour before `at_s`.
+        tallies: the counts of all groups, which are checked together, for at least the hour before
+            `at_s`.
     """
     if not objective.alert_when_no_data:
         return None

@@ -14,11 +14,10 @@ KNOWN = frozenset({CacheResult.HIT.value, CacheResult.MISS.value})
 def one_of_each(
     reports: Sequence[CacheLookupReport], models: Mapping[Call, str] | None = None
 ) -> list[CacheLookupReport]:
-    """One report of each lookup.
+    """One report of each lookup. Lookups of embeddings and of answers are separate.
 
     Reports with a known result are preferred. Within a trace, only the service with the earliest
-    report counts. A parent's report replaces its child's. Lookups of embeddings and of answers are
-    separate.
+    report counts. A parent's report replaces its child's.
 
     Args:
         models: the model of each call, for reports without a model.

@@ -29,11 +29,11 @@ from telemetry.requests import Outcome, PricedBy
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")
 MAX_READ: Final = 100_000
-"""Maximum number of reports to read, the newest first, in 1.5 s of CPU time."""
+"""The newest reports, which take 1.5 s of CPU time."""
 MAX_GROUPS: Final = 200
-"""Maximum number of groups, as in rollups for models and routes."""
+"""As in rollups for models and routes."""
 BINS: Final = 100
-"""Number of bins of equal width for the similarities from 0 to 1."""
+"""Of equal width, for the similarities from 0 to 1."""
 ESTIMATE: Final = (
     "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"
@@ -45,7 +45,7 @@ _ANSWERED: Final = tuple(each.value for each in Outcome if each.answered)
 
 @dataclass(frozen=True, slots=True)
 class CachesQuestion:
-    """The lookups to count, the labels to group them by, and the prices of the engines."""
+    """The lookups to count, and the prices of the engines."""
 
     window: Window
     prices: PriceList
@@ -55,7 +55,7 @@ class CachesQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MeanRequest:
-    """The mean values of the requests that a model answered. Unknown values are None."""
+    """The means of the requests that a model answered. Unknown values are None."""
 
     requests: int
     usd: float | None
@@ -64,7 +64,7 @@ class MeanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CacheTimes:
-    """Median and 95th percentile of durations; None if none is known."""
+    """Durations; None if none is known."""
 
     p50_s: float | None
     p95_s: float | None
@@ -121,9 +121,9 @@ class CachesAnswer:
         window: the range that was read; shorter than the given range if there are too many reports.
         reports: the number of reports in the given range. A lookup may have several.
         groups: the largest first. Groups beyond `MAX_GROUPS` are one group `_other`.
-        similarity: for the cache `similarity_of`, the bins that have lookups.
-        similarity_of: the cache that reported the most similarities. Each cache has its own
-            threshold, so only one is shown.
+        similarity: the bins of the cache `similarity_of` that have lookups.
+        similarity_of: the cache with the most similarities. Each cache has its own threshold, so
+            only one is shown.
         other_similarities: the number of similarities of other caches.
         lowest_hit: the smallest similarity of a hit: the highest risk of a wrong answer.
     """
@@ -262,7 +262,7 @@ def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float 
     }
     for each in lookups:
         if each.similarity is not None and each.result in numbers:
-            # 1e-9 is added, because 0.29 · 100 is 28.999… in floating point.
+            # 0.29 · 100 is 28.999… in floating point.
             numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
     hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
     lowest = min(

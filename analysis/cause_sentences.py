@@ -29,7 +29,7 @@ def rough_share(share: float) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """A share by replay as a percentage with its interval; a share by accounting in words."""
+    """A share by replay with its interval; a share by accounting in words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"

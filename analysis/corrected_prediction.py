@@ -17,8 +17,7 @@ NEGLIGIBLE_S: Final = 1e-3
 value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of resampled blocks for a confidence interval. Below 4 degrees of freedom,
-`student` is less exact."""
+"""For an interval from resampled blocks. Below 4 degrees of freedom, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -44,10 +43,8 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the percentiles of a latency to those of a longer latency that contains it.
-
-    TTFT is a part of E2E, but each is corrected separately.
-    """
+    """Limit the percentiles of a latency, such as TTFT, to those of a longer one that contains it.
+    Each is corrected separately."""
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
@@ -63,9 +60,8 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
     raised to the one below.
 
     Args:
-        measured: the measured percentiles in ascending order; NaN if unknown.
-        now: the same percentiles of the unchanged replay.
-        then: the same percentiles of the edited replay.
+        measured: in ascending order; NaN if unknown.
+        now, then: of the unchanged and of the edited replay.
     """
     small = np.minimum(measured, now) < NEGLIGIBLE_S
     by_ratio = measured * then / np.where(small, 1.0, now)
@@ -83,8 +79,7 @@ class RankCorrection:
     0 to 1.
 
     Args:
-        now: the values of the unchanged replay; NaN if unknown.
-        measured: the measured values; NaN if unknown.
+        now, measured: the values of the unchanged replay, and the measured values; NaN if unknown.
     """
 
     def __init__(self, now: FloatArray, measured: FloatArray) -> None:
@@ -92,7 +87,7 @@ class RankCorrection:
         self._measured = np.sort(measured[np.isfinite(measured)])
 
     def corrected(self, then: FloatArray) -> FloatArray:
-        """The values of the edited replay, each corrected at its rank."""
+        """Correct each value at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
         order = known[np.argsort(then[known], kind="stable")]
@@ -123,8 +118,8 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, two ranks in the recorded window. A later window's quantile is expected
-    between the values at these ranks."""
+    """Two ranks in the recorded window for each quantile, between whose values a later window's
+    quantile is expected."""
 
     low: FloatArray
     high: FloatArray
@@ -162,11 +157,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
     """The factor that widens a normal interval from few resampled blocks; None below `MIN_BLOCKS`.
 
-    Args:
-        z: half the width of the normal interval in standard deviations.
-
     The variance of n resampled blocks is (n − 1)/n times the true variance. It is itself uncertain,
-    so Student's t replaces the normal quantile.
+    so Student's t replaces the normal quantile `z`.
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
@@ -176,11 +168,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """The quantile of Student's t with the same probability as a normal quantile.
-
-    Args:
-        freedom: degrees of freedom, at least 3.
-        z: the normal quantile.
+    """The quantile of Student's t with the same probability as the normal quantile `z`, for at
+    least 3 degrees of freedom.
 
     Source: Abramowitz and Stegun's expansion 26.7.5, exact to 1 % from 3 degrees of freedom and to
     0.3 % from 4, for z = 1.96.
@@ -229,5 +218,5 @@ def intervals(
 
 
 def none_if_nan(value: float) -> float | None:
-    """Return a value as a float; None instead of NaN."""
+    """A float; None instead of NaN."""
     return None if np.isnan(value) else float(value)

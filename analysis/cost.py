@@ -33,7 +33,7 @@ from store.queries import Window
 from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
-"""Maximum length of the intervals for which `sustained_rate` checks the objectives."""
+"""Longest intervals for which `sustained_rate` checks the objectives."""
 MINUTE_S: Final = 60
 SECOND_NS: Final = 10**9
 
@@ -50,9 +50,9 @@ class CostQuestion:
     """Labels that select the requests to group and compare; None selects requests without the
     label. Only `replica` also restricts the bill, to the engines of this replica."""
     objectives: Sequence[Objective] = ()
-    """The objectives that a sustainable request rate must meet."""
+    """A sustainable request rate must meet them."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
-    """Peak rates of devices, which override the built-in table."""
+    """They override the built-in table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,11 @@ class CostAnswer:
     traffic has no price, or if a label other than `replica` selects the requests."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
-    """Energy of each group of the bill."""
     sides: Sides
-    """The billed time that engines spent in steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
-    """Managed price of each group's tokens; None if a model of the group has no managed price."""
+    """None for a group if one of its models has no managed price."""
     selected: SelectedRequests | None = None
-    """The requests that pass the filter; None if there is no filter."""
+    """None without a filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
@@ -127,8 +125,8 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
-    """The price of all engines in a window. None if an engine has no price, or if the reader may
-    not see costs."""
+    """The price of all engines. None if an engine has no price, or if the reader may not see
+    costs."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:
@@ -147,10 +145,8 @@ def managed_usd_by(
     """The managed price of each group of requests.
 
     Args:
-        cells: the tokens of the requests, summed by labels and hour. The labels must include
-            `model` and those in `by`.
-        by: the labels that define a group, which may include `hour`.
-        prices: contains the managed model that corresponds to each served model.
+        cells: summed by labels and hour. The labels must include `model` and those in `by`.
+        by: labels, which may include `hour`.
 
     Returns:
         Dollars by label values; None if a model of the group has no managed price. Groups without

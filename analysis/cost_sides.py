@@ -36,7 +36,7 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MAX_SHAPES: Final = 256
-"""Maximum number of parsed model shapes in memory. A sender can send any number of shapes."""
+"""A sender can send any number of shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +78,17 @@ class _Sum:
     flops: float = 0.0
     moved_bytes: float = 0.0
     shaped_s: float = 0.0
-    """The part of `busy_s` whose FLOPs and bytes are known."""
+    """Whose FLOPs and bytes are known."""
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """The part of `busy_s` whose FLOPs, bytes and device peaks are known."""
+    """Whose FLOPs, bytes and device peaks are known."""
 
 
 def sides_of(
     bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
 ) -> Sides:
-    """Divide the time that a bill's engines spent in steps between prefill and decode.
-
-    Args:
-        peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
-    """
+    """Divide the time that a bill's engines spent in steps. `peaks` override the built-in table."""
     latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
     roles = {replica: _role(start) for (replica, _), start in latest.items()}
     sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)

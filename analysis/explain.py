@@ -35,19 +35,19 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""How long before the window a baseline may begin: the default retention of rows."""
+"""The default retention of rows: a baseline begins at most this long before the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainAnswer:
-    """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
+    """An explanation, and how the baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that begins at the end of the baseline, or None."""
+    """The incident that begins at the end of the baseline."""
     just_before: bool = False
-    """Whether the baseline is the range just before the window."""
+    """Whether the baseline ends at the start of the window."""
 
 
 def explain_window(
@@ -62,9 +62,8 @@ def explain_window(
 
     Args:
         where: labels that select the requests to explain. The evidence comes from all requests.
-        objectives: the active objectives, which determine whether there is an incident.
-        baseline: the range to compare with; None for the latest range before the window's
-            incidents.
+        objectives: determine whether there is an incident.
+        baseline: None for the latest range before the window's incidents.
     """
     where, objectives = explained_where(engine, where), thresholds_for(engine, objectives)
     known = known_incidents(engine, window)
@@ -102,7 +101,7 @@ def explain_question(
     """Read the data for a question from the store, and explain it.
 
     Args:
-        replicas: the servers whose requests and samples are used as evidence, or None for all.
+        replicas: the servers whose requests and samples are evidence, or None for all.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -139,7 +138,7 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
-    """Join the evidence of several time ranges, in order of time."""
+    """Join the ranges in order of time."""
     if len(found) == 1:
         return found[0]
 

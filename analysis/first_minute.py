@@ -14,10 +14,9 @@ from store.alerting.incidents import evaluated_until
 from store.queries import newest_request_unix_ns
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
-"""The environment variable with the simulated past, as FROM/TO in unix seconds, set for the
-explorer."""
+"""FROM/TO in unix seconds, set for the explorer."""
 GIVE_UP_S: Final = 120
-"""Maximum time to wait for the simulated past, from the start of the simulation."""
+"""From the start of the simulation."""
 RECENT_S: Final = 45
 """Maximum age of the newest request and evaluation. Evaluations are 15 s apart, and wait 15 s for
 requests that have just ended."""
@@ -31,9 +30,9 @@ class FirstMinute:
 
     from_unix_s: int
     to_unix_s: int
-    """The end of the past, when the simulation started."""
+    """When the simulation started."""
     slos: Sequence[str]
-    """Names of the objectives that must have been evaluated."""
+    """The objectives that must have been evaluated."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
@@ -55,7 +54,7 @@ class BackfillProgress:
 
     past_s: int
     arrived_ratio: float
-    """Share of the past that is stored, in [0, 1]."""
+    """In [0, 1]."""
 
 
 def backfill_progress(

@@ -33,7 +33,7 @@ QUANTISATIONS: Final[Mapping[str, _Format]] = {
     "int4": _Format(0.5 + 20 / 8 / 128, None),
 }
 GPU_MEMORY_UTILIZATION: Final = 0.92
-"""Share of the GPU memory that vLLM uses: the default since vLLM 0.15 (0.9 in older versions)."""
+"""The default of vLLM since 0.15 (0.9 in older versions)."""
 
 
 def on_hardware(
@@ -115,7 +115,7 @@ def _flops_per_s(device: Device, shape: ModelShape) -> float:
 
 
 def _weight_bytes(shape: ModelShape) -> float:
-    """Bytes of weights that one GPU reads in a step, including all experts."""
+    """All that one GPU reads in a step, including all experts."""
     weights: WeightElements = gpu_weights(shape)
     precision = shape.precision
     count = shape.experts.count if shape.experts else 0
@@ -136,7 +136,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Number of additional KV blocks that fit in memory; may be negative."""
+    """Additional KV blocks that fit in memory; may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

@@ -22,9 +22,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""Minimum length of the window. The window of a new incident is extended to it."""
+"""The window of a new incident is extended to it."""
 MIN_BEFORE_S: Final = 1_800
-"""Minimum length of the baseline."""
 
 _NS: Final = 10**9
 
@@ -33,10 +32,7 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 
 @dataclass(frozen=True, slots=True)
 class IncidentQuestions:
-    """Window, baseline and filter of an incident, and the latencies of its objective.
-
-    `metrics` is empty if the objective has no latency threshold.
-    """
+    """`metrics` is empty if the objective has no latency threshold."""
 
     window: Span
     baseline: Span
@@ -67,11 +63,8 @@ def questions_of(
     at_s: int,
     known: Sequence[IncidentRow] = (),
 ) -> IncidentQuestions:
-    """The questions about an incident, from its start to its end, or to `at_s` if it is open.
-
-    Args:
-        known: other incidents, which the baseline must not overlap.
-    """
+    """The questions about an incident, from its start to its end, or to `at_s` if it is open. The
+    baseline does not overlap `known` incidents."""
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
     from_s = max(0, min(incident.began_unix_s, until_s - MIN_EXPLAINED_S))
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
@@ -94,14 +87,8 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 
 
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
-    """The incident whose stored answer is shown for `incident`.
-
-    A ticket and a page that overlap report the same burn. For a ticket, this is the newest page
-    that overlaps it.
-
-    Args:
-        rows: all incidents of the objective, in any order.
-    """
+    """The incident whose stored answer is shown for `incident`: for a ticket, the newest page among
+    all `rows` of the objective that overlaps it. Both report the same burn."""
     if incident.severity == "page":
         return incident
 
@@ -120,7 +107,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
     """One incident of an objective, or the page that overlaps it (`leading_incident`).
 
     Args:
-        at_s: any time while the incident was open, in unix seconds; None for the newest.
+        at_s: any time while the incident was open; None for the newest.
         rows: the objective's incidents, newest first.
     """
     found = rows[:1]
@@ -158,8 +145,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """The verdict on an incident from the explanations of several latencies; None if there are
-    none."""
+    """The verdict from the explanations of several latencies; None without any."""
     if not explanations:
         return None
     first = max(
@@ -174,7 +160,7 @@ def growth(explanation: Explanation) -> float:
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Increase of the share of requests that missed a threshold since the baseline."""
+    """The decrease of the attainment since the baseline."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,

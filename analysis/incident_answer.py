@@ -45,8 +45,6 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the latencies. The verdict is about the first."""
-
     explanations: Sequence[Explanation]
 
 
@@ -64,7 +62,7 @@ class StoredAnswer:
 
     Attributes:
         phase: whether the incident was open or had ended.
-        verdict: the verdict, with the explanations of all latencies of the objective.
+        verdict: with the explanations of all latencies of the objective.
     """
 
     computed_unix_s: int
@@ -82,7 +80,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of the latencies. The verdict is about the first."""
+        """The verdict is about the first."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
@@ -134,7 +132,7 @@ def stored_answer(
 
 
 def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
-    """The incident whose stored answer is shown for `incident` (`leading_incident`).
+    """The `leading_incident` of an incident.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -234,7 +232,6 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
 
 
 def _check_names(explanations: Sequence[Explanation]) -> None:
-    """Raise ValueError if a cause or a part has an unknown name."""
     for each in explanations:
         for cause in (*each.causes, *each.others):
             if cause.id not in SUMMARIES:

@@ -22,10 +22,10 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 it, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of ladders among the requests whose prompt fills at least one KV block."""
+"""Of ladders among the requests whose prompt fills at least one KV block."""
 
 COMMON_FROM: Final = 10
-"""A prefix with at least this many different continuations is common to many users. Prefixes of a
+"""A prefix with this many different continuations is common to many users. Prefixes of a
 conversation, or of agents on one context, have fewer."""
 
 _BLOCKS: Final = np.array(POSITIONS)
@@ -118,18 +118,15 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """The prefixes that prompts share, and the requests whose cache hits are longer.
+    """The prefixes that prompts share, and (n,) whether each request's cache hit reaches at least
+    one rung beyond the prefix that it shares with earlier requests.
 
     Two prompts begin to differ between their last equal rung and the next. The shared prefix ends
     where the shortest cache hit between these rungs ends, or else at the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
-        positions: number of KV blocks from the start of a prompt to each rung, ascending.
-
-    Returns:
-        The prefixes; and (n,) whether each request's cache hit reaches at least one rung beyond the
-            prefix that it shares with earlier requests of the window.
+        positions: KV blocks from the start of a prompt to each rung, ascending.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
@@ -157,13 +154,13 @@ class _Nodes(NamedTuple):
     and one of its nodes.
 
     Attributes:
-        row: (m,) the row of each pair's request, ascending.
-        level: (m,) the index in `POSITIONS` of the rung at which each pair's node ends, ascending
-            for each request.
-        key: (m,) the number of each pair's node.
-        first_row: (keys,) the row of the first request that has each node.
-        requests: (keys,) the number of requests that have each node.
-        continuations: (keys,) the number of different rungs that follow each node.
+        row: (m,) the request, ascending.
+        level: (m,) the index in `POSITIONS` of the rung at which the node ends, ascending for each
+            request.
+        key: (m,) the number of the node.
+        first_row: (keys,) the first request that has each node.
+        requests: (keys,) how many requests have each node.
+        continuations: (keys,) how many different rungs follow each node.
     """
 
     row: IntArray

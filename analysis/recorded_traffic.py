@@ -36,14 +36,12 @@ from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
-"""Requests from this many seconds before the window are replayed but not counted. They fill the
-engines."""
+"""Requests from this long before the window are replayed but not counted. They fill the engines."""
 PACE_INTERVAL_S: Final = 5
-"""Length of the intervals for which an engine's speed is computed from its samples: about five
-samples each."""
+"""Of the intervals for which an engine's speed is computed: about five samples each."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests. With 100 requests, the 95 % interval of a P50 extends from about P40
-to P60. A wider interval is too uncertain to judge the error of a replay."""
+"""The 95 % interval of a P50 then extends from about P40 to P60. A wider interval is too uncertain
+to judge the error of a replay."""
 MAX_REQUESTS: Final = 200_000
 """A prediction needs 82 replays: about two minutes of CPU time for this many requests
 (docs/benchmarks.md#replay)."""
@@ -55,7 +53,7 @@ The first took time in the engines' steps that the replay misses. The second wou
 edit moved requests between replicas.
 """
 MAX_NAMED: Final = 3
-"""Errors name at most this many engines that cannot be replayed, and count the others."""
+"""Errors name at most this many engines, and count the others."""
 UNLIMITED: Final = 2**31 - 1
 
 REQUEST_COLUMNS: Final = (
@@ -91,7 +89,7 @@ class NotReplayableError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEngine:
-    """An engine: its model, its stalls and changes of speed, and its requests."""
+    """One engine of a recorded window."""
 
     replica: str
     engine: int
@@ -112,7 +110,7 @@ class Recorded:
 
     window: Window
     requests: pa.Table
-    """The requests of all engines, in order of receipt."""
+    """ In order of receipt."""
     counted: BoolArray
     """(n,) whether a request was received in the window."""
     engines: Sequence[RecordedEngine]
@@ -175,12 +173,12 @@ def recorded_of(
     left out.
 
     Args:
-        requests: those received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
-            in order of receipt.
-        samples: the engines' samples from the same time range.
+        requests: received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`, in
+            order of receipt.
+        samples: from the same time range.
         starts: the latest start of each engine is used.
-        replica: the only replica whose requests the question needs, or None for all. Any share of
-            the other replicas' requests may be left out.
+        replica: the only replica that the question needs, or None for all. Any share of the other
+            replicas' requests may be left out.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or too many requests cannot be
@@ -256,12 +254,12 @@ class _Unfit(NamedTuple):
 def _left_out(
     unfit: Sequence[_Unfit], counted: BoolArray, needed: BoolArray, some_fit: bool
 ) -> dict[str, int]:
-    """The number of requests of the engines that cannot be replayed, by reason.
+    """The number of requests of engines that cannot be replayed, by reason.
 
     Args:
         unfit: these engines, at least one.
-        counted: (n,) whether a request was received in the window.
-        needed: (n,) whether the question needs this request.
+        counted, needed: (n,) whether a request was received in the window, and whether the question
+            needs it.
         some_fit: whether another engine can be replayed.
 
     Raises:
@@ -289,7 +287,6 @@ def _left_out(
 class _Fit(NamedTuple):
     start: EngineStart
     samples: BoolArray
-    """(n,) whether a sample is from this engine."""
     steps: StepFit
     config: EngineConfig
 
@@ -323,7 +320,7 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # Without a Python front end, a row begins with the queue phase: its front-end time counts as 0.
+    # Without a Python front end, rows begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(
@@ -371,8 +368,7 @@ def _recorded_engine(
 def engine_config(
     arguments: Mapping[str, Any], version: str | None = None, where: str = "the engine"
 ) -> EngineConfig:
-    """The configuration of an engine for the replay, from the arguments that it reported at its
-    start.
+    """The configuration of an engine for the replay, from its reported arguments.
 
     Raises:
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not

@@ -19,18 +19,17 @@ from alerts.yaml_files import read_file
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
-"""The environment variable with the path of the sign-in file."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400
-"""Maximum lifetime of Streamlit's cookie."""
+"""Of Streamlit's cookie."""
 DEFAULT_SESSION: Final = "12h"
 _KEYS: Final = (
     *("issuer", "client_id", *(f"client_secret{source}" for source in SOURCES)),
     *("url", "allow", "session", "unverified_email"),
 )
 _ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
-"""An e-mail address or `@domain`, in lower case. The part before the last @ may be empty."""
+"""Or `@domain`: the part before the last @ may be empty. In lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class SignIn:
     """The sign-in configuration."""
 
     issuer: str
-    """URL of the identity provider, without a final slash."""
+    """Without a final slash."""
     client_id: str
     client_secret: Secret
     url: str
@@ -51,12 +50,12 @@ class SignIn:
 
     @property
     def metadata_url(self) -> str:
-        """URL of the provider's OpenID configuration."""
+        """The provider's OpenID configuration."""
         return f"{self.issuer}{DISCOVERY}"
 
     @property
     def base_path(self) -> str:
-        """URL path of the explorer, without slashes at start and end."""
+        """URL path of the explorer, without slashes at both ends."""
         return urlsplit(self.url).path.strip("/")
 
     @property

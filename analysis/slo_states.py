@@ -29,7 +29,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Maximum number of groups of one objective that a web page shows in full."""
+"""Of one objective, that a web page shows in full."""
 
 _NS: Final = 10**9
 
@@ -52,7 +52,7 @@ class SloIncident:
     """`page` or `ticket`: the highest severity of the open incidents."""
     began_unix_s: int
     ended_unix_s: int | None
-    """None while the incident is open."""
+    """None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
@@ -64,11 +64,11 @@ class SloIncident:
     bad: int | None = None
     """Requests that missed the objective since the incident began; None after its end."""
     cause: str | None = None
-    """The likely cause, from the stored answer."""
+    """From the stored answer."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the incident is still open."""
+        """Whether the incident is open."""
         return self.ended_unix_s is None
 
 
@@ -299,8 +299,8 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Start of the earliest burn, in unix nanoseconds, that overlaps the usual baseline: the range
-    of the same length just before the window. None without such a burn."""
+    """Start of the earliest burn, in unix nanoseconds, that overlaps the range of the same length
+    just before the window; None without such a burn."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [

@@ -20,16 +20,16 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
-"""Maximum number of starts in an answer: the newest."""
+"""The newest starts."""
 FIRST_NS: Final = 600 * 10**9
 """The first request of a shape is compared with requests received this long after the start."""
 MAX_REQUESTS: Final = 5_000
-"""Maximum number of requests to read after each start."""
+"""To read after each start."""
 EXITED: Final = "exit"
 """A start's `failure` if the server ended without an exception."""
 LATER: Final = 19
-"""Minimum number of later requests of a shape. The first of 20 equal requests is the slowest by
-chance with a probability of 1 in 20."""
+"""Later requests of a shape. The first of 20 equal requests is the slowest by chance with a
+probability of 1 in 20."""
 _COLUMNS: Final = (
     *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),
     *("prefill_others_prefill_s", "prefill_others_decode_s", "prefill_preempted_s"),
@@ -64,7 +64,7 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Difference between the first prefill and the median of the later ones."""
+        """Time above the median of the later requests."""
         return self.prefill_s - self.usual_s
 
 
@@ -75,7 +75,7 @@ class Start:
     cold_start: ColdStart
     first_requests: Sequence[FirstRequest]
     compared: int
-    """Number of shapes with enough requests to compare."""
+    """Number of shapes with enough requests."""
 
     @property
     def advice(self) -> str | None:
@@ -91,7 +91,7 @@ class Start:
 
     @property
     def failed(self) -> str | None:
-        """In which part the start failed; None if it did not fail."""
+        """The part in which the start failed; None if it did not fail."""
         start = self.cold_start
         if start.reached is None:
             return None
@@ -153,12 +153,12 @@ def _start(engine: Engine, start: ColdStart) -> Start:
 
 
 def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[FirstRequest], int]:
-    """The shapes whose first request was slower than all later ones, and the number of shapes that
-    were compared.
+    """The shapes whose first request was slower than all later ones, and the number of compared
+    shapes.
 
     Args:
         shapes: (n,) ⌊log₂ of the uncached prompt tokens⌋ of each request, in order of receipt.
-        prefill_s: (n,) each request's prefill, minus delays by other requests.
+        prefill_s: (n,) without delays by other requests.
     """
     by_shape: dict[int, list[float]] = defaultdict(list)
     for shape, seconds in zip(shapes.tolist(), prefill_s.tolist(), strict=True):

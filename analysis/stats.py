@@ -24,16 +24,14 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify a single request, and cannot group requests."""
+"""They cannot group requests."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
-"""Labels that requests can be grouped by."""
 
 MAX_READ: Final = 300_000
-"""Maximum number of requests to read one by one, which takes about a second."""
+"""Requests to read one by one, which takes about a second."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
-"""The latencies that rollups do not contain."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -180,7 +178,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """The ranks of the percentiles, and of the bounds of P99's confidence interval."""
+    """Ranks of the percentiles, and of the bounds of P99's interval."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -230,7 +228,7 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
 
 
 def percentiles(values_s: FloatArray) -> dict[str, float | None]:
-    """Return the percentiles of latencies, and the 95 % interval of the 99th percentile."""
+    """The percentiles, and the 95 % interval of P99."""
     low, high = rank_interval(values_s, PERCENTILES["p99"]) or (None, None)
     points = {name: quantile(values_s, q) for name, q in PERCENTILES.items()}
     return {**points, "p99_low": low, "p99_high": high}

@@ -26,7 +26,6 @@ from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
-"""The percentiles that are compared."""
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
@@ -65,7 +64,6 @@ class Deployed(NamedTuple):
     """A change of the servers that was deployed."""
 
     change: str
-    """In canonical form."""
     at_unix_ns: int
     """When the first changed server began to load."""
 
@@ -105,11 +103,11 @@ def canonical(edits: Sequence[str]) -> str | None:
 def store_answer(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
-    """Store a prediction. Return the stored row, or None if it is not stored.
+    """Store a prediction, unless the same change was stored within the last hour. Return the stored
+    row, or None.
 
-    Not stored are predictions for selected requests, of readers who may not see all requests, and
-    for overloaded engines, whose latencies depend on how long the load lasts. The same change is
-    stored at most once an hour.
+    A prediction is not stored if it is for selected requests, if the reader may not see all
+    requests, or if the engines are overloaded: their latencies depend on how long the load lasts.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -182,11 +180,7 @@ def expected(
     parts: PercentileParts | None,
 ) -> Expected | None:
     """The latest prediction of a deployed change that was requested before the deploy, or None.
-    Pure.
-
-    Args:
-        parts: the measured parts of the difference; None if unknown.
-    """
+    Pure."""
     made = of_change(known, deploy)
     if not made or parts is None or not parts.mixed_s > 0:
         return None
@@ -214,7 +208,7 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines: those that what-if can change, and all others."""
+    """The arguments that what-if can change, and all others."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

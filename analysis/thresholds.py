@@ -26,7 +26,6 @@ from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.question import Metric
 
 _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
-"""The fields that a filter may use."""
 
 
 def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[LatencyThreshold]:

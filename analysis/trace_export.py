@@ -17,8 +17,7 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Requests in a part. Reading in parts saves memory. A prefix shared by several parts is exported
-once per part."""
+"""Reading in parts saves memory. A prefix shared by several parts is exported once per part."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -30,11 +29,11 @@ class ExportedPart:
     """A part of a window's requests, in order of receipt."""
 
     arrivals: Arrivals
-    """`received_s` is in seconds since the start of the window."""
+    """`received_s` is relative to the start of the window."""
     left_out: int
-    """Requests left out because their prompt or output tokens are unknown or 0."""
+    """Requests whose prompt or output tokens are unknown or 0."""
     without_ladder: int
-    """Requests without a prefix ladder, whose shared prefixes are unknown."""
+    """Requests whose shared prefixes are unknown."""
 
 
 def exported_parts(

@@ -50,7 +50,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Length of the interval in which the highest request rate is measured."""
+"""For the highest request rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. If it does not reproduce the measured latencies, there is
-    no prediction."""
+    """If this replay does not reproduce the measured latencies, there is no prediction."""
     requests: int
     length_s: float
     """From the first request of the trace to the last."""
@@ -86,7 +85,7 @@ class TraceAnswer:
 
     @property
     def rate_rps(self) -> float | None:
-        """The mean request rate of the trace; None if all requests arrive at once."""
+        """The mean rate; None if all requests arrive at once."""
         return self.requests / self.length_s if self.length_s > 0 else None
 
     @property
@@ -180,8 +179,7 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """The trace on equal replicas behind one router, with the mean step model of the window's
-    engines."""
+    """Equal replicas behind one router, with the mean step model of the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines
@@ -203,12 +201,8 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Repeat the stalls and paces of the window's engines until the end of the trace.
-
-    Args:
-        length_s: from the start of the trace to its last request.
-        replicas: several replicas may share the stalls and paces of one engine.
-    """
+    """Repeat the stalls and paces of the window's engines until the last request at `length_s`.
+    Several replicas may share those of one engine."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s
@@ -225,7 +219,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 
 
 class _Window:
-    """The measured and the replayed latencies of the window, for the correction."""
+    """The measured and the replayed latencies of the window."""
 
     def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
@@ -260,7 +254,7 @@ def _percentiles(values: FloatArray) -> FloatArray:
 
 
 def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Requests as a table; a column that a trace does not have is null."""
+    """A column that a trace does not have is null."""
     schema = request_schema(columns)
     number = len(known["streamed"])
     return pa.table(
@@ -310,6 +304,5 @@ def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: 
 
 
 def _highest_rate(received_s: FloatArray) -> float:
-    """Requests per second in the busiest interval of `RATE_S` seconds."""
     places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
     return float(np.unique(places, return_counts=True)[1].max()) / RATE_S

@@ -19,7 +19,7 @@ from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MAX_DEPLOYS: Final = 10
-"""Maximum number of deploys, the latest first, which take one or two seconds each."""
+"""The latest, which take one or two seconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Return whether the interval of each predicted percentile of a deploy contains the measured
-    change. `to_unix_ns` is the start of the next deploy, or the current time."""
+    """Whether the interval of each predicted percentile contains the measured change. `to_unix_ns`
+    is the start of the next deploy, or the current time."""
     after = deploy.after(to_unix_ns)
     if after is None:
         return []

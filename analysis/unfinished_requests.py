@@ -46,7 +46,7 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Reports of requests in flight with the columns of requests. The age counts as the latency."""
+    """The age of a request counts as its latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

@@ -53,7 +53,7 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""The indices of the percentiles `POINTS` in `CURVE`."""
+"""Indices in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
@@ -63,8 +63,7 @@ vLLM, it is at most 5 % at P50 and 25 % at P99; a disturbed window was 50 % off 
 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Number of resampled pairs of replays for an interval. The standard deviation of 40 draws is known
-to within 11 %."""
+"""Pairs of replays for an interval. The standard deviation of 40 draws is known to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -80,7 +79,7 @@ class WhatIfQuestion:
     """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """Current cost of the engines, or None if they have no price."""
+    """None if the engines have no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class WhatIfAnswer:
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
-    """Why there is no prediction; None if there is one."""
+    """None if there is a prediction."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     all_rps: float
@@ -123,8 +122,7 @@ class WhatIfAnswer:
     """The relative change of each percentile for exactly the recorded traffic: −0.1 is 10 %
     faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
-    out."""
+    """From P1 to P99.9, without percentiles that have too few requests."""
     predicted_rps: float | None = None
     predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None
@@ -140,13 +138,13 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """The cost of the engines, idle time included, per 1,000 requests of the whole window,
-        without the edits."""
+        """The cost of the engines, idle time included, for all requests of the window, without the
+        edits."""
         return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """The same with the edits; None if the engines cannot keep up."""
+        """The cost with the edits; None if the engines cannot keep up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -188,7 +186,7 @@ def read_for(
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
-    """The objectives that Tailspan counts itself, each with its indicator."""
+    """The objectives that Tailspan counts itself."""
     return [
         (each, each.indicator)
         for each in question.objectives
@@ -228,8 +226,7 @@ def predict_each(
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay; twice as often if only some of the edits set
             replicas or a router.
-        draws_for: returns the number of draws for a prediction that has no intervals yet, at most
-            `draws`.
+        draws_for: returns the number of draws for a prediction, at most `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -283,11 +280,8 @@ def _predict_group(
 
 
 def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
-    """Replay a window once, without edits.
-
-    Returns:
-        The measured and the replayed latencies of the question's requests, and the replay.
-    """
+    """Replay a window once, without edits. Returns the measured and replayed latencies of the
+    question's requests, and the replay."""
     traffic = traffic_of(recorded)
     now = replayed(recorded, traffic, Edits(), "now", np.random.default_rng(0))
     reporting = _Reporting(recorded, question, ())
@@ -305,7 +299,6 @@ class _Reporting:
         self.assumptions = assumptions
         self.question = question
         self.chosen = recorded.counted & matching(recorded.requests, question.equals)
-        """(n,) whether the latencies of each recorded request are reported."""
         if not self.chosen.any():
             labels = ", ".join(f"{name}={value or ''}" for name, value in question.equals.items())
             reasons = "; ".join(recorded.left_out)
@@ -322,20 +315,19 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        """The columns that decide whether a request is good."""
         self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
         self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
-        """The number of reported requests for which this latency is known."""
+        """Reported requests for which this latency is known."""
         return int(np.isfinite(self.measured[name][self.chosen]).sum())
 
     def values(self, run: Replayed, name: str) -> FloatArray:
-        """The replayed latencies of the reported requests."""
+        """Latencies of the reported requests."""
         return run.values[name][self.chosen[run.source]]
 
     def curves(self, run: Replayed) -> dict[str, FloatArray]:
-        """The percentiles of the reported requests."""
+        """Percentiles of the reported requests."""
         return {name: curve_of(self.values(run, name)) for name in METRICS}
 
 
@@ -357,11 +349,11 @@ class _Sample:
 
 class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
-    """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
+    """The percentiles `CURVE` of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
     """The relative change of each percentile (−0.1 is 10 % lower); NaN if unknown."""
     good_ratios: Sequence[float | None]
-    """The share of good requests in the edited replay, for each objective."""
+    """For each objective."""
 
 
 class _Prediction:
@@ -376,7 +368,6 @@ class _Prediction:
             ]
             for name in METRICS
         }
-        """The percentiles `CURVE` of each latency."""
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
@@ -496,7 +487,7 @@ class _Prediction:
         )
 
     def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
-        """The predicted share of good requests, for each counted objective."""
+        """The share of good requests for each counted objective."""
         if not self._of.objectives:
             return []
         reported = self._of.chosen[after.source] & ~after.rejected
@@ -538,7 +529,7 @@ def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
-    """The relative changes; NaN if the durations are too short for a ratio."""
+    """NaN if the durations are too short for a ratio."""
     return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
@@ -579,8 +570,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """A predicted share of good requests with its 95 % interval. `draws` contains the share for
-    each resampled traffic."""
+    """A share with its 95 % interval. `draws` contains the share for each resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

@@ -12,9 +12,9 @@ from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
 
 MAX_POINTS: Final = 12
-"""Maximum number of values of a sweep. Each value takes `RESAMPLED` replays."""
+"""Each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Number of values in a range of factors such as 1x..2x, in constant ratios."""
+"""Values in a range of factors such as 1x..2x, in constant ratios."""
 MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64
@@ -28,7 +28,6 @@ _WHOLE: Final = (
 )
 FACTORS: Final = ("rate", "prompt", "output")
 SWEPT: Final = (*_WHOLE, *FACTORS)
-"""The names of the edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
 SearchedEdit = Literal["replicas", "rate"]
@@ -49,7 +48,7 @@ class Sweep:
 
 
 def number_of(value: str) -> float:
-    """A value of a sweep, such as 64 or 1.5x, as a number."""
+    """A value of a sweep, such as 64 or 1.5x."""
     return float(value.rstrip("x"))
 
 
@@ -82,9 +81,9 @@ class SearchResult:
     tried: Sequence[SearchStep]
     """In ascending order of the values."""
     shown: float
-    """The value that was found. If none was found, the tried value with the most good requests."""
+    """The value, or if none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
-    """The prediction for `shown`."""
+    """For `shown`."""
 
 
 def sweep_of(text: str) -> Sweep:

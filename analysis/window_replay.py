@@ -20,11 +20,10 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block of time. Most requests take less time, and the request rate usually
-changes little in it."""
+"""Most requests take less time, and the request rate usually changes little in it."""
 BLOCKS: Final = 10
-"""Minimum number of blocks. Fewer give too uncertain a variance. Short windows have blocks shorter
-than `BLOCK_S`."""
+"""Minimum: fewer give too uncertain a variance. Short windows have blocks shorter than
+`BLOCK_S`."""
 SATURATED: Final = 0.02
 """Engines are saturated if the queueing time grows by more than this many seconds per second, i.e.
 if the rate is 2 % above capacity. Also the limit of the share of requests that a full queue
@@ -38,7 +37,7 @@ class ReplayTraffic:
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
-    """The index of the recorded request that each arrival copies."""
+    """The recorded request that each arrival copies."""
     since_s: float
     """Start of the counted range, on the time axis of `Arrivals.received_s`. Earlier requests only
     fill the engines."""
@@ -51,7 +50,7 @@ class Replayed:
     values: Mapping[str, FloatArray]
     """By metric in `METRICS`: the value of each request, NaN if it has none."""
     source: IntArray
-    """(n,) the index of the recorded request that each replayed request copies."""
+    """(n,) the recorded request that each replayed request copies."""
     rejected: BoolArray
     binds: Bind
     saturated: bool
@@ -71,7 +70,7 @@ class Blocks(NamedTuple):
     """The blocks of time into which a window is divided."""
 
     since_s: float
-    """Start of the first block, on the time axis of `Arrivals.received_s`."""
+    """On the time axis of `Arrivals.received_s`."""
     length_s: float
     """A multiple of `PACE_INTERVAL_S`, so that no interval of constant speed is divided."""
     number: int

@@ -1,9 +1,8 @@
-"""Estimate how much KV the chunks of long prompts read again.
+"""Estimate how much KV the chunks of long prompts read again, from sums of the step ledger. Pure.
 
-Pure. The estimate uses sums of the step ledger, the plugin's record of engine steps. A prompt
-longer than a step's token budget is computed in chunks, and each chunk reads the KV of all earlier
-chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again: 541 GB
-for Llama-3-8B, in addition to the 961 GB of weights that the 64 steps read.
+A prompt longer than a step's token budget is computed in chunks, and each reads the KV of all
+earlier ones again. In chunks of 2,048, 131,072 tokens read 4.1 million tokens again: 541 GB for
+Llama-3-8B, in addition to the 961 GB of weights of the 64 steps.
 """
 
 from math import inf
@@ -25,8 +24,7 @@ class Chunks(NamedTuple):
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """Return the limits from an engine's arguments (`EngineStart.arguments`); None if they are
-    missing."""
+    """The limits from an engine's arguments (`EngineStart.arguments`); None if they are missing."""
     values = read(arguments)
     budget = values.get("scheduler.max_num_batched_tokens")
     longest = values.get("scheduler.long_prefill_token_threshold")
@@ -44,23 +42,21 @@ def read_back(
     decodes: FloatArray,
     chunks: Chunks,
 ) -> FloatArray:
-    """Return a lower bound of the context tokens that prompt chunks read again.
+    """A lower bound of the context tokens that prompt chunks read again.
 
     A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
-    + p/2) pairs of tokens. The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer
-    than c, then start = q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
+    + p/2) pairs of tokens. The ledger contains P = Σp and Q = Σq. If no chunk is longer than c,
+    then start = q/p − p/2 ≥ q/c − p/2, and
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
-    last have this length. The bound is too low for short prompts on long cached contexts. c is the
-    smaller of the two limits in `chunks`. As an approximation, the mean number of decodes per step
-    is subtracted from the token budget.
+    The bound is exact if all chunks have the maximum length, as all but the last of a long prompt.
+    It is too low for short prompts on long cached contexts. c is the smaller limit in `chunks`; the
+    mean number of decodes per step is subtracted from the token budget.
 
     Args:
-        steps: (n,) number of steps in each time range. The other arrays have the same shape. The
-            ranges should be a few seconds long, because short prompts lower the bound for the long
-            prompts in the same range.
+        steps: (n,) number of steps in each time range, like all arrays. Ranges should be a few
+            seconds long, because short prompts lower the bound for long prompts in the same range.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the number of token pairs in the attention of the chunks.
         decodes: N, the number of decodes.

@@ -1,4 +1,4 @@
-"""Read the peaks of devices from a user's file. These peaks override the values of `peaks.toml`.
+"""Read the peaks of devices from a user's file. They override `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12
@@ -18,7 +18,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
+    """The peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
 
     Raises:
         PeaksError: the file cannot be read, or a value is invalid. The message contains the path.
@@ -28,7 +28,7 @@ def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """Return a file's peaks by device."""
+    """A file's peaks by device."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

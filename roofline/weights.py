@@ -1,6 +1,6 @@
-"""Compute the number of weights of a model, in total and on one GPU.
+"""The number of weights of a model, in total and on one GPU. Pure.
 
-Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights.
+Only matrices are counted: norms and biases are under 0.2 % of the weights.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,7 @@ class WeightElements(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If this matrix is tied to the embedding table, both are the same
-    memory."""
+    """The last layer's matrix. If it is tied to the embedding table, both are the same memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -27,23 +26,23 @@ class WeightElements(NamedTuple):
 
 
 def parameters(shape: ModelShape) -> float:
-    """Return the number of all parameters, without norms and biases."""
+    """The number of all parameters, without norms and biases."""
     return _weights_with_experts(shape, shape.experts.count if shape.experts else 0)
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, including the embedding tables: 3B for a
-    model named "A3B"."""
+    """The number of parameters that one token uses, with the embedding tables: 3B for a model named
+    "A3B"."""
     return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
 
 def model_weights(shape: ModelShape) -> WeightElements:
-    """Return the numbers of weights of the whole model. Copies on several GPUs are counted once."""
+    """The weights of the whole model, without copies on several GPUs."""
     return _weights(shape, 1, 1)
 
 
 def gpu_weights(shape: ModelShape) -> WeightElements:
-    """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
+    """The weights that one GPU reads, as a mean over the engine's GPUs.
 
     Heads, widths and vocabulary are divided over tensor-parallel ranks. Every rank has a copy of
     the projections of latent attention. Experts are divided over the ranks of all engines that
@@ -53,8 +52,8 @@ def gpu_weights(shape: ModelShape) -> WeightElements:
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU. If there are fewer heads than ranks, several ranks
-    store the same head."""
+    """KV heads on one GPU. If there are fewer heads than ranks, several ranks store the same
+    head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -97,15 +96,15 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> WeightElements:
 
 
 def _attention(shape: ModelShape, tensor: int) -> float:
-    """Return the number of weights of one attention layer: queries, keys, values and output."""
+    """Weights of one attention layer: queries, keys, values and output."""
     heads = shape.heads / tensor
     kv_heads = max(1.0, shape.kv_heads / tensor)
     return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads)
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the number of weights of one layer with latent attention: the matrices that compress
-    and expand queries, keys and values, and the output matrix."""
+    """Weights of one layer with latent attention: the matrices that compress and expand queries,
+    keys and values, and the output matrix."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

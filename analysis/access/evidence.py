@@ -39,7 +39,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
     message, such as "a comparison".
 
     Raises:
-        NotAllowed: the reader may not see them.
+        NotAllowed: the reader may not.
     """
     access = access_of(engine)
     if access is not None and access.by_tenant and not is_masked(engine):

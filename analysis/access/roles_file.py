@@ -17,7 +17,6 @@ from store.access.access import OTHERS, Grant
 from store.rollups.names import OTHER
 
 ROLES_KEY: Final = "TAILSPAN_ROLES"
-"""The environment variable with the path of the roles file."""
 ALL: Final = "*"
 MAX_ROLES: Final = 1_000
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -27,10 +26,9 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """A role, which determines what persons or tokens may see.
+    """What persons or tokens with this role may see.
 
     Attributes:
-        name: tokens refer to the role by it.
         claims: the accepted values of each claim. One matching claim gives a person the role. Empty
             for a role that only tokens can have.
     """
@@ -47,7 +45,6 @@ class Roles:
     roles: tuple[AccessRole, ...]
     path: Path
     audit: Path | None = None
-    """The audit log; None if none is written."""
     by_name: Mapping[str, AccessRole] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,10 +52,7 @@ class Roles:
 
 
 def load_roles(path: Path) -> Roles:
-    """Read a roles file.
-
-    Args:
-        path: a relative path of the audit log starts at the folder of this file.
+    """Read a roles file. A relative path of the audit log starts at its folder.
 
     Raises:
         DocumentError: the file is invalid.
@@ -115,7 +109,7 @@ def _claims(role: MappingReader) -> Mapping[str, frozenset[str]]:
 
 
 def _names(role: MappingReader, key: str) -> frozenset[str] | None:
-    """The names that a key lists, or None if the key allows all names."""
+    """The names that a key lists; None for all."""
     node = role.node(key)
     if isinstance(node, YamlScalar):
         if node.text == ALL:

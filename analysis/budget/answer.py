@@ -14,7 +14,7 @@ from store.queries import Window, request_table, simulated
 
 @dataclass(frozen=True, slots=True)
 class BudgetQuestion:
-    """A budget, and the requests to compare with the budget."""
+    """A budget, and the requests to compare with it."""
 
     budget: LatencyBudget
     window: Window
@@ -36,8 +36,7 @@ class BudgetAnswer:
     Attributes:
         measured: the number of requests for which at least this `Extent` is known.
         left_out: the number of requests that are not counted, by reason.
-        spending: None if there are too few requests.
-        needed: the minimum number of requests for the budget's percentile.
+        spending: None if there are fewer than `needed` requests.
     """
 
     question: BudgetQuestion
@@ -52,7 +51,7 @@ class BudgetAnswer:
 
     @property
     def verdict(self) -> BudgetVerdict:
-        """Whether the percentile is within the budget of the layers whose time is known."""
+        """The verdict for the layers whose time is known."""
         if self.spending is None:
             return BudgetVerdict.INSUFFICIENT_DATA
         over = self.spending.percentile_s > self.spending.total_s
@@ -63,7 +62,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     """How much of a budget each layer used.
 
     A budget with layers outside the server uses only requests with a client's span. If they are too
-    few, it uses all requests, and those layers are unknown.
+    few, all requests are used, and those layers are unknown.
     """
     budget, window = question.budget, question.window
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)

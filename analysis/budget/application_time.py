@@ -28,12 +28,12 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
     The time after ends with the last operation; it is empty if another call follows.
 
     Args:
-        span_id: the id of the client's span of the call.
+        span_id: the client's span of the call.
         trace: all operations of the trace, in any order.
 
     Returns:
-        None if the trace lacks the call's span, if all operations of the process are calls, or if
-            the trace has so many operations that some were not stored.
+        None if the trace lacks the call's span, has only calls, or has so many operations that some
+            were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

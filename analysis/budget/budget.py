@@ -12,20 +12,20 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""The layers of the E2E latency in order of time. `network` covers both directions."""
+"""In order of time. `network` covers both directions."""
 
 BEYOND_TTFT: Final = ("decode", "after")
-"""The layers that come after the first token."""
+"""After the first token."""
 
 AROUND: Final = ("before", "after")
-"""The layers of the application, whose time is divided by operation."""
+"""In the application, divided by operation."""
 
 OPERATIONS: Final = (
     *(Operation.VALIDATION, Operation.EMBEDDINGS, Operation.RETRIEVAL, Operation.TOOL),
     *(Operation.FORMATTING, Operation.CALL, Operation.OTHER),
 )
-"""The operations of the application. `call` is time in which a parallel call to a model ran.
-`other` is time in which no named operation ran."""
+"""`call` is time in which a parallel call to a model ran, `other` is time in which no named
+operation ran."""
 
 UNASSIGNED: Final = "unassigned"
 
@@ -34,7 +34,7 @@ PARTS: Final = tuple(
     for layer in LAYERS
     for part in ([f"{layer}.{each}" for each in OPERATIONS] if layer in AROUND else [layer])
 )
-"""The measured parts of a latency, which sum to the latency."""
+"""They sum to the latency."""
 
 
 def parts_of(line: str) -> tuple[str, ...]:
@@ -49,8 +49,8 @@ class LatencyBudget:
     Attributes:
         latency: `ttft` or `e2e`, including the layers outside the server.
         name: the file's name without its ending, or the preset's name.
-        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
-            They sum to at most the total.
+        layers_ns: of a layer, or of an operation of a layer (`before.retrieval`). They sum to at
+            most the total.
     """
 
     name: str

@@ -24,7 +24,6 @@ COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s", "outcome", "replica"),
     *("frontend_s", "queue_s", "prefill_s", "decode_s"),
 )
-"""The required columns of a table of requests."""
 
 _SERVER: Final = ("frontend", "queue", "prefill", "decode")
 _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
@@ -45,12 +44,11 @@ class Measured:
     """The parts of the requests, and the numbers of requests without parts, by reason.
 
     Attributes:
-        seconds: (n, parts) in the order of `PARTS`; 0 for parts that the request's extent does not
-            include.
+        seconds: (n, parts) in the order of `PARTS`; 0 for parts outside the request's extent.
         extents: (n,) the `Extent` of each request.
-        not_streamed: for TTFT, the number of requests whose answer was not streamed.
-        unanswered: for E2E, the number of requests without a complete answer.
-        without_phases: the number of requests whose phases are unknown.
+        not_streamed: for TTFT, answers that were not streamed.
+        unanswered: for E2E, requests without a complete answer.
+        without_phases: requests whose phases are unknown.
     """
 
     seconds: FloatArray
@@ -83,12 +81,7 @@ def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
 
 
 def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) -> Measured:
-    """Divide each request's latency into parts.
-
-    Args:
-        requests: a table with `COLUMNS`.
-        latency: `ttft` or `e2e`.
-    """
+    """Divide each request's latency (`ttft` or `e2e`) into parts. `requests` has `COLUMNS`."""
     ends = latency == "e2e"
     total = _floats(requests, f"{latency}_s")
     streamed = np.asarray(pc.fill_null(requests["streamed"], True))

@@ -9,7 +9,6 @@ from analysis.budget.measured_parts import Extent
 from telemetry.printable import first_upper
 
 Seconds = Callable[[float | None], str]
-"""Formats a duration."""
 
 NAMES: Final = {"ttft": "TTFT", "e2e": "E2E"}
 LAYER_NAMES: Final = {

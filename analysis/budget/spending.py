@@ -37,11 +37,10 @@ class BudgetLine:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        budget_s: its budget, or None.
-        spent_s: its mean seconds in the tail, or None if unknown.
-        operations: the mean seconds of each operation, for a layer of the application.
+        spent_s: its mean time in the tail, or None if unknown.
+        operations: the mean time of each operation, for a layer of the application.
         within_s: the percentile of the latency if the layer had used at most its budget in each
-            request. None if the layer does not overspend.
+            request. None if it does not overspend.
     """
 
     layer: str
@@ -61,13 +60,12 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpending:
-    """The mean seconds that each layer used in the tail.
+    """The mean time that each layer used in the tail.
 
     Attributes:
         lines: each layer, each operation with a budget, and finally `unassigned`: the rest of the
             total, and the time of everything without a budget.
-        total_s: the total budget, less the budgets of layers whose time is unknown.
-        mean_s: the mean latency of the tail, without the layers whose time is unknown.
+        total_s, mean_s: without the layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -92,7 +90,7 @@ class BudgetSpending:
 
     @property
     def worst(self) -> BudgetLine | None:
-        """The layer that overspends most; None if no layer overspends."""
+        """The layer that overspends most, if any."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
         return max(over, key=lambda line: line.over_s or 0.0, default=None)
@@ -110,7 +108,7 @@ def spend(budget: LatencyBudget, seconds: FloatArray, known: Sequence[str]) -> B
     """How much of the budget each layer used in the tail.
 
     Args:
-        seconds: (n, parts) seconds that each request spent in each part; n is at least 1.
+        seconds: (n, parts) the time of each request in each part; n is at least 1.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

@@ -29,7 +29,7 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""Maximum number of requests to read on each side, which takes about a second."""
+"""On each side; reading them takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
@@ -44,7 +44,7 @@ class DecisionResult:
     requests_before: int
     requests_after: int
     restart: ProcessEffect | None
-    """The effect of a restart; None if the same processes served both sides."""
+    """None if the same processes served both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CompareAnswer(DecisionResult):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The effect that `what-if` predicted for this change."""
+    """The stored prediction of `what-if` for this change."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -67,8 +67,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
         replay: whether to compute the total change by replay, which takes some seconds.
 
     Raises:
-        CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants.
+        CompareError, NotAllowed: see `read_sides`.
     """
     sides, notes = read_sides(engine, question)
     found = decided(sides, question, read_processes(engine, question, sides))

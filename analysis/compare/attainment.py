@@ -35,7 +35,7 @@ class AttainmentParts:
     after: float
     mix: float | None
     """`mix`, `load` and `change` are None if too few requests can be compared, or if the objective
-    sets no threshold for a latency."""
+    has no latency threshold."""
     load: float | None
     change: float | None
 
@@ -54,8 +54,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
     None if the objective counts no requests on one side.
 
     Args:
-        objective: its indicator must be a `Goodput`.
-        before, after: the requests of both sides, with the columns of the objective.
+        before, after: with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):

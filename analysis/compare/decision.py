@@ -26,16 +26,15 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and of the effective number before the change
-(`Matches.effective`). With fewer, the 95 % interval of a P50 is wider than P40 to P60."""
+"""On each side, and of the effective number before the change (`Matches.effective`). With fewer,
+the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
-"""Minimum share of the requests after the change that can be compared."""
+"""Of the requests after the change."""
 MIN_FOR_WORSE: Final = 0.1
 """The same for the verdict `worse`. On a much slower server, so many requests run together that
 most have no counterpart. A pipeline must stop then too."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests on each side, which takes a few seconds. Of more, every n-th is
-used."""
+"""On each side, which takes a few seconds. Of more, every n-th is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class CompareDecision:
     """Why requests after the change have no counterpart: one text for each reason, with the share
     of the requests."""
     blocks: int = 0
-    """The smaller number of blocks of time of the two sides."""
+    """Of the side with fewer blocks of time."""
     log_error: float | None = None
     """Standard error of ln(after / before)."""
 
@@ -83,7 +82,7 @@ class CompareDecision:
 
     @property
     def change_s(self) -> Interval | None:
-        """The confidence interval of the change in seconds."""
+        """The change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))
@@ -95,7 +94,7 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """The indices of the rows of one side to compare."""
+    """The rows of one side to compare."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 

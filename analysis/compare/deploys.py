@@ -22,12 +22,12 @@ from store.queries import Window
 from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
-"""Lengths of the range after a deploy. Each has twice the requests of the previous one, so its
-interval is narrower by a factor of 1.4."""
+"""Each range has twice the requests of the previous one, so its interval is narrower by a factor of
+1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
-"""Maximum number of requests to read on each side; a comparison uses 10,000 of them. Two latencies
-of 50,000 requests take about 4 s of CPU time."""
+"""To read on each side; a comparison uses 10,000 of them. Two latencies of 50,000 requests take
+about 4 s of CPU time."""
 QUANTILE: Final = "p99"
 """An objective that requires 99 % good requests is met if the P99 is within its threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")

@@ -14,13 +14,12 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Number of fits, each with new weights. After three repetitions, the coefficients change by less
-than 1 %."""
+"""Each with new weights. After three repetitions, the coefficients change by less than 1 %."""
 _FAR: Final = 2.0
 """Larger deviations, in medians, have a lower weight. For normal noise, 2 medians are 1.35 standard
 deviations, the usual choice (Huber, Robust Statistics, 1981)."""
 _MIN_S: Final = 1e-6
-"""The smallest expected latency, in seconds. Some queueing times are 0."""
+"""Some queueing times are 0."""
 
 
 class ExpectedLatency:
@@ -48,5 +47,5 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """The expected latencies of m requests in seconds: (m,). `terms` is (m, k)."""
+        """The expected latencies of m requests: (m,). `terms` is (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

@@ -24,14 +24,14 @@ from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
 DRAWS: Final = 100
-"""Number of resamples. With 100, the error of a standard deviation is about 7 %."""
+"""The error of a standard deviation from 100 draws is about 7 %."""
 BLOCKS: Final = 20
-"""Target number of blocks of time in a window."""
+"""Target for a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Limits of a block's length. Short windows need short blocks to estimate the variance."""
+"""Short windows need short blocks to estimate the variance."""
 MIN_BLOCKS: Final = 8
-"""Minimum number of blocks with requests on each side."""
+"""With requests, on each side."""
 MODEL_ERROR: Final = 0.007
 """Relative standard deviation of the error of the expected latencies. It is the same in all draws,
 so it is added to each interval. Without it, the single-look intervals contained the true change in
@@ -60,7 +60,7 @@ def block_s(duration_s: float) -> float:
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """The indices of the requests in each block of time that has requests.
+    """The indices of the requests in each block of time, without empty blocks.
 
     Args:
         at_s: (n,) when each request was received; n is at least 1.
@@ -98,7 +98,7 @@ def reach_of(blocks: int, looks: bool) -> float:
     """Half of the width of an interval, in standard errors.
 
     Args:
-        blocks: the smaller number of blocks of time of the two sides.
+        blocks: of the side with fewer blocks of time.
         looks: whether the interval must be valid for all looks together.
     """
     normal = all_looks(blocks) if looks else Z_95

@@ -12,9 +12,8 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import least_number
 
 POINTS: Final = 6
-"""Maximum number of points."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests of a point: the 95 % interval of P50 then extends from P40 to P60."""
+"""The 95 % interval of the P50 of a point then extends from P40 to P60."""
 
 
 class LoadPoint(NamedTuple):
@@ -23,7 +22,7 @@ class LoadPoint(NamedTuple):
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """The percentile before the change, at the mix and load of this point."""
+    """At the mix and load of this point."""
     after_s: float
     low_s: float
     """`low_s` and `high_s`: the 95 % interval of after − before."""
@@ -35,7 +34,7 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
     """The numbers of running requests that separate the points, ascending.
 
     Args:
-        running: (n,) number of running requests at the arrival of each compared request.
+        running: (n,) at the arrival of each compared request.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:

@@ -15,8 +15,7 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 MATCHES: Final = 30
-"""Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
-deviation of one."""
+"""In a large group. The mean of 30 latencies has a fifth of the standard deviation of one."""
 FEWER: Final = (10, 15)
 """Numbers of matches in groups of fewer than 75 (5 · 15) and 150 (5 · 30) requests, so that matches
 stay near. Each divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
@@ -33,12 +32,10 @@ _GOLDEN: Final = 0.618034
 
 
 class GroupedRequests(NamedTuple):
-    """The groups and expected latencies of the n requests of one side."""
+    """The n requests of one side."""
 
     number: IntArray
-    """(n,)"""
     expected_s: FloatArray
-    """(n,)"""
 
 
 class Matches(NamedTuple):
@@ -66,7 +63,7 @@ class Matches(NamedTuple):
 
 
 def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
-    """Match each request after the change with the nearest requests before the change."""
+    """Match each request after the change with its nearest requests before it."""
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
@@ -101,7 +98,6 @@ def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
     before the change: (m,).
 
     Args:
-        before: (n, k) amounts of each of k kinds of work, for n requests before the change.
-        after: (m, k) the same amounts for m requests after the change.
+        before, after: (n, k) and (m, k) amounts of each of k kinds of work.
     """
     return np.asarray((after <= before.max(axis=0) * BEYOND).all(axis=1))

@@ -22,10 +22,10 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined into one group."""
+"""Smaller groups before the change are joined into one."""
 REST: Final = -1
 NEW: Final = -2
-"""The group of all requests whose tenant, route and adapter are new after the change."""
+"""All requests whose tenant, route and adapter are new after the change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold."""
 
@@ -35,7 +35,6 @@ class ObservedRequests:
     """The requests of one side whose compared latency is known."""
 
     at_s: FloatArray
-    """(n,) when each request was received."""
     value_s: FloatArray
     group: IntArray
     """(n,) the group number, the same on both sides for the same tenant, route and adapter."""
@@ -44,7 +43,7 @@ class ObservedRequests:
     load: FloatArray
     """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
-    """(n,) number of running requests at arrival, for the load curve."""
+    """(n,) at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
         """The requests of the given rows."""
@@ -65,25 +64,25 @@ class PercentileParts(NamedTuple):
     before_s: float
     after_s: float
     compared_s: float
-    """The percentile of the compared requests after the change."""
+    """Of the compared requests after the change."""
     mixed_s: float
-    """The percentile before the change, reweighted to the mix after it."""
+    """Before the change, reweighted to the mix after it."""
     equal_s: float
-    """The percentile before the change, reweighted to the mix and the load after it."""
+    """Before the change, reweighted to the mix and the load after it."""
 
     @property
     def uncompared_s(self) -> float:
-        """The percentile of all requests after the change, minus that of the compared requests."""
+        """All requests after the change, minus the compared ones."""
         return self.after_s - self.compared_s
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of a different mix on the requests that can be compared."""
+        """The effect of the mix, without requests that cannot be compared."""
         return self.mixed_s - self.before_s
 
     @property
     def mix_s(self) -> float:
-        """The effect of a different mix, including requests that cannot be compared."""
+        """The effect of the mix, with requests that cannot be compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
@@ -106,7 +105,7 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(
     before: ObservedRequests, after: ObservedRequests
 ) -> tuple[ObservedRequests, ObservedRequests]:
-    """Join the groups with few requests before the change into one group."""
+    """Join the groups with few requests before the change."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
@@ -121,24 +120,22 @@ class Equal(NamedTuple):
     """The compared requests, and their estimated latencies before the change."""
 
     compared: ObservedRequests
-    """The requests after the change that can be compared."""
     before_s: FloatArray
-    """(m, MATCHES) latencies of matches before the change with a similar mix and load."""
+    """(m, MATCHES) latencies of matches with a similar mix and load."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
         """ln(percentile after the change / percentile before it).
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: added to both percentiles, so that the ratio is defined if one is 0.
+            floor_s: added to both, so that the ratio is defined if one is 0.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
 
 class SideComparison:
-    """The requests before and after a change, the fits of their expected latency, and which
-    requests after the change can be compared."""
+    """The requests before and after a change, and which of the latter can be compared."""
 
     def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -152,13 +149,11 @@ class SideComparison:
         largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
-        """(m,) whether each request after the change can be compared."""
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
-        """The effective number of requests before the change."""
+        """Of the requests before the change."""
 
     def equal(self) -> Equal:
-        """The compared requests as measured, and estimates of their latencies without the
-        change."""
+        """The compared requests, and estimates of their latencies without the change."""
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:

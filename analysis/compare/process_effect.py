@@ -34,13 +34,13 @@ class ProcessEffect:
     """The effect of a restart on the logarithm of a percentile."""
 
     processes: int
-    """Number of processes that were compared with others of the same configuration."""
+    """Those compared with others of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Standard deviation between processes; None if too few processes were compared."""
+    """Between processes; None if too few were compared."""
     difference: float
-    """Standard deviation of the restart's effect on ln(after / before), in units of `log_sd`: 1.4
-    with one process on each side, and 0 with the same processes on both sides."""
+    """See `difference_of`: 1.4 with one process on each side, and 0 with the same processes on both
+    sides."""
 
     @property
     def log_half(self) -> float:

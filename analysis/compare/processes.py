@@ -24,17 +24,17 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
-"""How far back to look for earlier processes: the default retention of requests."""
+"""The default retention of requests."""
 MAX_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration, 0.1 s each. With 8 values, a standard deviation
-is known to within a factor of 2."""
+"""Of a configuration, 0.1 s each. With 8 values, a standard deviation is known to within a factor
+of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Limits of the range and of the number of the requests that are read of an earlier process."""
+"""Limits of the requests that are read of an earlier process."""
 
 
 class ReplicaProcess(NamedTuple):
-    """A replica from a start of its engines until the next start."""
+    """A replica from a start of its engines until the next."""
 
     replica: str
     from_unix_ns: int
@@ -63,13 +63,10 @@ class ComparedProcesses:
 
 
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
-    """The processes of each replica, in order of time. Pure.
+    """The processes of each replica until `to_unix_ns`, in order of time. Pure.
 
-    Two starts belong to the same process if the second engine began to load before the first was
-    ready: a process may report a start for each engine or API server.
-
-    Args:
-        to_unix_ns: the end of the last process of each replica.
+    A process may report a start for each engine or API server. Two starts belong to the same
+    process if the second engine began to load before the first was ready.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):

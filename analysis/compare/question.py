@@ -16,11 +16,10 @@ MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
 """The version of vLLM. It is stored with the starts of engines, not with requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
-"""The labels that can select the requests before or after the change."""
 SIDES: Final = ("before", "after")
-"""The names of the two sides, as parameters."""
+"""Names of the sides, as parameters."""
 SPLITS: Final = ("replica", "config", VERSION)
-"""The labels by which the Compare page divides one range into two sides."""
+"""The Compare page divides one range by them."""
 
 
 class CompareError(ValueError):
@@ -84,7 +83,7 @@ class CompareQuestion:
 
     @property
     def labels(self) -> list[str]:
-        """The labels that select the requests of either side."""
+        """Labels of either side."""
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
 
     @property

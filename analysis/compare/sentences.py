@@ -57,7 +57,7 @@ def short_finding(answer: DecisionResult) -> str:
 
 
 def name_of(answer: DecisionResult) -> str:
-    """The latency and the percentile, such as "TPOT P99"."""
+    """A name such as "TPOT P99"."""
     return f"{NAMES[answer.question.metric]} {answer.question.quantile.upper()}"
 
 
@@ -111,7 +111,7 @@ def first(reasons: Sequence[str]) -> str:
 
 
 def _size(answer: DecisionResult) -> str:
-    """The size of a change: `12 % worse [8, 15]`."""
+    """A text such as `12 % worse [8, 15]`."""
     found = answer.decision
     assert found.ratio is not None
     assert found.change_ratio is not None

@@ -14,8 +14,8 @@ from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
-"""Maximum time between two starts of one rolling deployment: Kubernetes considers a Deployment
-without progress for 600 s as failed (progressDeadlineSeconds)."""
+"""Between two starts of one rolling deployment: Kubernetes considers a Deployment without progress
+for 600 s as failed (progressDeadlineSeconds)."""
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
 CONFIGURATION: Final = "The configuration"
@@ -28,7 +28,7 @@ class ServerChange:
     to the last start."""
 
     what: str
-    """What changed, as the subject of a sentence."""
+    """As the subject of a sentence."""
     from_unix_ns: int
     to_unix_ns: int
 
@@ -117,7 +117,7 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """What differs between two starts; None if nothing does, or without an earlier start."""
+    """What differs; None if nothing does, or without an earlier start."""
     if was is None:
         return None
     if was.config != now.config:
@@ -126,7 +126,7 @@ def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
 
 
 def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
-    """The last sample of each replica that has stopped sending while others send."""
+    """The last samples of the replicas that have stopped sending while others send."""
     newest = max(last_unix_ns.values(), default=0)
     return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
 
@@ -145,11 +145,8 @@ def _nearest_end(
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:
-    """The number of starts that belong to the first deployment of a fleet.
-
-    It ends when an engine starts for the second time, or when none starts for more than
-    `ROLLING_NS`.
-    """
+    """The number of starts in the first deployment of a fleet: until an engine starts for the
+    second time, or none starts for more than `ROLLING_NS`."""
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):
         key = each.replica, each.engine

@@ -12,15 +12,15 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Assumed duration of a prefill whose recorded start and end are the same instant."""
+"""Of a prefill whose recorded start and end are the same instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """The times at which requests were served, from a common origin, and their engines."""
+    """When requests were served, from a common origin."""
 
     engine: IntArray
-    """(n,) the number of the engine that served each request, from 0."""
+    """(n,) numbered from 0."""
     received_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
@@ -38,23 +38,22 @@ class SharedWork:
     running: FloatArray
     """(n,) decoding requests at arrival."""
     waiting: FloatArray
-    """(n,) requests that were not scheduled yet at arrival."""
+    """(n,) requests not yet scheduled at arrival."""
     wait_running: FloatArray
-    """(n,) mean number of decoding requests between the arrival and the first token."""
+    """(n,) mean decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of their tokens in the KV cache."""
+    """(n,) their tokens in the KV cache."""
     wait_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed between the arrival and the first
-    token."""
+    """(n,) prompt tokens of other requests, computed between the arrival and the first token."""
     wait_prefill_pairs: FloatArray
     """(n,) pairs of these tokens."""
     decode_running: FloatArray
-    """(n,) mean number of decoding requests during the decode; NaN without a decode."""
+    """(n,) mean decoding requests during the decode; NaN without a decode."""
     decode_context: FloatArray
-    """(n,) mean number of their tokens in the KV cache."""
+    """(n,) their tokens in the KV cache."""
     decode_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed during the decode, per output token
-    after the first."""
+    """(n,) prompt tokens of other requests, computed during the decode, per output token after the
+    first."""
     decode_prefill_pairs: FloatArray
     """(n,) pairs of these tokens, per output token after the first."""
 
@@ -131,6 +130,6 @@ class _Level:
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 
     def total(self, start: FloatArray, end: FloatArray) -> FloatArray:
-        """The integrals of the level from `start[i]` to `end[i]`."""
+        """The integrals of the level over time from `start[i]` to `end[i]`."""
         found = np.interp(end, self._at, self._areas) - np.interp(start, self._at, self._areas)
         return np.asarray(found)

@@ -21,25 +21,23 @@ COLUMNS: Final = (
     *("frontend_s", "queue_s", "prefill_s", "decode_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The columns of requests that a comparison needs."""
 GROUPED: Final = ("tenant", "route", "lora")
 _NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideRequests:
-    """All requests of some engines in a range, with the work of other requests around each
-    request."""
+    """All requests of some engines in a range, with the work around each."""
 
     table: pa.Table
     instants: Instants
     around: SharedWork
     ended_s: FloatArray
-    """(n,) when each request ended, since the first request of the range was received."""
+    """(n,) since the first request of the range was received."""
 
     @property
     def received_unix_ns(self) -> IntArray:
-        """When each request was received: (n,) unix nanoseconds."""
+        """(n,)"""
         return np.asarray(self.table["received_unix_ns"].to_numpy())
 
     def observed(
@@ -68,9 +66,7 @@ class SideRequests:
 
 
 def requests_of(table: pa.Table) -> SideRequests:
-    """The requests, with the work of other requests around each request.
-
-    If the phases are unknown, the time to the first token counts as the prefill, and the rest as
+    """If the phases are unknown, the time to the first token counts as the prefill, and the rest as
     the decode.
 
     Args:

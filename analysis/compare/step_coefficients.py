@@ -31,11 +31,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 INTERVAL_S: Final = 5
-"""Length of an interval: about five samples, as for a replay's step model."""
+"""About five samples, as for a replay's step model."""
 BLOCK: Final = 6
-"""Number of consecutive intervals in a resampled block (30 s)."""
+"""Consecutive intervals in a resampled block (30 s)."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
-"""Minimum number of intervals on each side: ten for each coefficient."""
+"""Ten for each coefficient, on each side."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """Relative standard deviation of an error that resampling does not show, from 90 pairs of simulated
@@ -52,7 +52,7 @@ _WORK: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkIntervals:
-    """The work and the busy time of m time intervals of the engines."""
+    """m time intervals of the engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
@@ -111,7 +111,7 @@ def work_intervals_of(
 
 
 def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
-    """The coefficients with their intervals; None if there are too few time intervals."""
+    """The coefficients; None if there are too few time intervals."""
     for each in (before, after):
         if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
@@ -147,7 +147,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: WorkIntervals) -> FloatArray:
-    """The non-negative coefficients, fitted with Huber's weights: (5,)."""
+    """Fit non-negative coefficients with Huber's weights: (5,)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s

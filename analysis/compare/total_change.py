@@ -28,12 +28,11 @@ class TotalChange:
     """The total change of a percentile, or the reason why it is unknown."""
 
     total_change_s: float | None
-    """The percentile after the change, minus the percentile of the replay."""
     reason: str | None = None
 
 
 def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
-    """The total change of a latency percentile, or the reason why it is unknown."""
+    """Replay the requests after the change on the server before it."""
     try:
         before, after = (
             _of_side(_recorded(engine, side, question), side)

@@ -7,8 +7,8 @@ from typing import Final
 from analysis.compare.intervals import Interval
 
 MARGIN: Final = 0.05
-"""The smallest change that is worth acting on, relative to the latency before the change at the
-same mix and load."""
+"""The smallest change that is worth acting on, relative to the latency before it at the same mix
+and load."""
 
 
 class CompareVerdict(StrEnum):
@@ -21,7 +21,7 @@ class CompareVerdict(StrEnum):
 
 
 def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
-    """The verdict.
+    """The verdict on a change.
 
     Args:
         ratio: estimate of ln(percentile after the change / percentile before it).

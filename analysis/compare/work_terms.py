@@ -18,7 +18,7 @@ METRICS: Final[Mapping[str, str]] = {
     "e2e": "e2e_s",
     "queue": "queue_s",
 }
-"""The latencies that can be compared, each with its column in a table of requests."""
+"""By name: the column in a table of requests."""
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:
@@ -36,7 +36,6 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
     """The work of other requests around each request, by kind: (n, k). NaN without a decode.
 
     Args:
-        metric: a key of `METRICS`.
         around: from `shared_work`, of the same requests.
     """
     wait = (around.wait_prefill_tokens, around.wait_prefill_pairs)

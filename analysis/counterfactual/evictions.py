@@ -23,14 +23,13 @@ _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. The first one that is present counts as the cause."""
+"""The first factor that is present counts as the cause of the evictions."""
 
 
 class Evictions(NamedTuple):
     """The evictions in a window, compared with the baseline."""
 
     factor: int
-    """The index of the factor that causes the evictions."""
     repeated_ratio: FloatArray
     """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float
@@ -40,7 +39,7 @@ class Evictions(NamedTuple):
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """The evictions; None if nothing was evicted, or no factor can cause evictions."""
+    """The evictions; None if there are none, or no factor can cause them."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]

@@ -28,8 +28,8 @@ from store.columns.request_columns import request_columns
 from store.queries import Window
 
 MAX_REQUESTS: Final = 8_000
-"""Maximum number of requests in each replayed range. With four factors, there are 240 replays of
-the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
+"""In each replayed range. With four factors, there are 240 replays of the window and 15 of the
+baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(
@@ -63,8 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """An explanation with shares from replays, and the replayed window; shares by accounting and
-    None if nothing can be replayed.
+    """The explanation and the replayed window. If nothing can be replayed, it has shares by
+    accounting, and the window is None.
 
     Args:
         read: returns the window and the baseline to replay.
@@ -108,8 +108,7 @@ def _tails(explanation: Explanation) -> Tails:
 
 
 def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanation:
-    """The explanation with the shares from the replays, largest first, without those below
-    `NAMED_SHARE`."""
+    """The shares from the replays, largest first, without those below `NAMED_SHARE`."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(decision.causes, decision.shares, strict=True)

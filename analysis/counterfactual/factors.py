@@ -15,9 +15,7 @@ class FactorKind(Enum):
     RATE = "rate"
     """The times of arrival of all requests, or of the requests of the factor's tenant."""
     LONG_PROMPTS = "long prompts"
-    """The rate of the requests with the longest prompts."""
     LONG_OUTPUTS = "long outputs"
-    """The rate of the requests with the longest outputs."""
     PROMPTS = "prompts"
     OUTPUTS = "outputs"
     CACHE_HITS = "cache hits"
@@ -34,9 +32,9 @@ class FactorKind(Enum):
     TRANSFERS = "KV transfers"
     """The transfer time of a token's KV cache."""
     GRAMMAR = "grammar"
-    """The time that a request waits for the grammar of its structured output."""
+    """The wait for the grammar of a structured output."""
     BLOCKS = "KV blocks"
-    """KV blocks that the engines lost in the window, for example by a leak."""
+    """Blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
     """Lost KV blocks and output tokens, reset together: the cause of preemptions."""
     CONFIG = "configuration"
@@ -99,7 +97,7 @@ class Factor:
         return other.kind in parts and self.tenant in (None, other.tenant)
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Whether the factor applies to this engine of this replica."""
+        """Whether the factor applies to this engine."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 

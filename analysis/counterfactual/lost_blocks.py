@@ -27,8 +27,7 @@ def without_lost_blocks(
     """The window without the lost KV blocks, or None if no blocks are lost.
 
     Args:
-        window: the recorded window, with the blocks that the engines report.
-        measured_s: the measured mean latency of the slow requests.
+        measured_s: mean latency of the slow requests.
         replayed_s: returns the same latency in a replay of a window.
     """
     if replayed_s(window) >= MIN_RATIO * measured_s:

@@ -50,7 +50,7 @@ class ReplayedLatencies:
 
     latency_s: FloatArray
     row: IntArray
-    """The recorded row that each request copies (see `WindowRequests.row`)."""
+    """See `WindowRequests.row`."""
 
 
 class MixedWindow:
@@ -112,8 +112,6 @@ class MixedWindow:
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
         return ReplayedLatencies(np.concatenate(found_s), np.concatenate(rows))
-
-    # --- requests ------------------------------------------------------------------------------
 
     def _requests(self, of: RangeTraffic) -> WindowRequests:
         parts = []
@@ -322,8 +320,6 @@ class MixedWindow:
         engines = np.repeat(np.arange(len(numbers)), numbers)
         in_turn = engines[np.argsort(np.concatenate(turns), kind="stable")][: len(mixed.at_s)]
         return np.where(mixed.at_s < 0, mixed.engine, in_turn)
-
-    # --- servers -------------------------------------------------------------------------------
 
     def _server(
         self, number: int, engine: RecordedEngine, chosen: Sequence[Factor]

@@ -32,15 +32,14 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MAX_FACTORS: Final = 4
-"""Maximum number of factors that replays reset. Each additional one doubles the number of
-replays."""
+"""Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
 """Replays of each combination of factors, with different noise, and different requests if the rate
 is reset."""
 RESAMPLED: Final = 12
-"""Resampled windows for the confidence intervals."""
+"""For the intervals."""
 MAX_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth; beyond it, no shares are computed."""
+"""Of the replayed growth; beyond it, no shares are computed."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Replays run in parallel, because their compiled loop releases the GIL."""
@@ -65,7 +64,7 @@ COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one cause in the growth of the latency, with its 95 % confidence interval."""
+    """A share of the growth with its 95 % interval."""
 
     value: float
     low: float
@@ -77,7 +76,7 @@ class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     causes: Sequence[Cause]
-    """The causes that were tested."""
+    """Those that were tested."""
     shares: Sequence[Share]
     """In the order of `causes`."""
     unexplained: Share
@@ -94,12 +93,11 @@ class Tails:
 
     metric: Metric
     share: float
-    """The share of the requests that are slow: 0.05 for the slowest 5 %."""
+    """0.05 for the slowest 5 %."""
     equals: Mapping[str, str | None]
-    """Labels that select the requests."""
 
     def measured_s(self, recorded: Recorded) -> float:
-        """Measured mean latency of a range's slow requests.
+        """Measured mean latency of the slow requests.
 
         Raises:
             UndecidedError: no request has the labels.
@@ -286,17 +284,17 @@ class TailMeans:
 
     @property
     def growth_s(self) -> float:
-        """The replayed growth of the slow requests' mean latency."""
+        """The replayed growth."""
         return self.values[frozenset()] - self.baseline_s
 
     @property
     def unexplained(self) -> float:
-        """The share of the growth that remains when all factors are reset."""
+        """The part of the growth that remains when all factors are reset."""
         return self.unexplained_s / max(self.growth_s, 1e-9)
 
     @property
     def unexplained_s(self) -> float:
-        """The same part of the growth in seconds."""
+        """The unexplained growth."""
         return self.growth_s - sum(self.share_s(place) for place in range(self.factors))
 
     def share(self, place: int) -> float:
@@ -304,7 +302,7 @@ class TailMeans:
         return self.share_s(place) / max(self.growth_s, 1e-9)
 
     def share_s(self, place: int) -> float:
-        """A factor's Shapley value in seconds."""
+        """A factor's Shapley value."""
         return sum(weight * self.values[of] for of, weight in self._weights(place).items())
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
@@ -319,8 +317,6 @@ class TailMeans:
 
 
 class _Replayer:
-    """Replays a window with every combination of reset factors."""
-
     def __init__(
         self,
         window: Recorded,
@@ -336,13 +332,13 @@ class _Replayer:
 
     @property
     def recorded(self) -> list[tuple[ReplayTraffic, ReplayTraffic]]:
-        """The recorded traffic of the window and of the baseline, repeated `DRAWS` times."""
+        """The recorded traffic of both ranges, repeated `DRAWS` times."""
         return [(traffic_of(self._window), traffic_of(self._baseline))] * DRAWS
 
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """The slow requests' mean latencies, averaged over pairs of the window's and the baseline's
+        """Replay every combination, averaged over pairs of the window's and the baseline's
         traffic."""
         count = len(self._factors)
         sets = [
@@ -435,14 +431,13 @@ def _share(
     """A share with its interval (see `SPREAD_FACTOR`).
 
     The error of the replayed growth may come from any cause, so it widens every interval. The
-    standard deviation is computed from the deviations `part − share · growth`, not from the ratio
-    of each resampled window. A resampled window without any of a few long stalls has no growth, and
-    its ratio has no meaning.
+    standard deviation is that of `part − share · growth`, not of the ratio in each resampled
+    window. A resampled window without any of a few long stalls has no growth, and its ratio has no
+    meaning.
 
     Args:
         value: the share in the recorded window.
-        parts_s: the cause's part of the growth in each resampled window.
-        growths_s: the growth in each resampled window.
+        parts_s, growths_s: the cause's part and the growth in each resampled window.
 
     Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
     """

@@ -23,13 +23,11 @@ class WindowRequests:
     frontend_s: FloatArray
     """(n,) NaN if the model of the front end computes them."""
     transfer_s: FloatArray
-    """Waiting for a KV transfer."""
     grammar_s: FloatArray
-    """Waiting for a grammar."""
     otherwise_held_s: FloatArray
     """Held back for other reasons, such as an adapter."""
     delivery_s: FloatArray
-    """From the last token to the last byte, as recorded."""
+    """As recorded."""
     streamed: BoolArray
     loaded: BoolArray
     """Whether a connector loaded KV cache for the request."""
@@ -40,7 +38,7 @@ class WindowRequests:
     """(n,) the recorded row that each request copies: r for row r of the window, and −1 − r for row
     r of the baseline."""
     group: IntArray
-    """(n,) the index of the factor that changes the rate of these requests; −1 for none."""
+    """(n,) the factor that changes the rate of these requests; −1 for none."""
 
     @property
     def held_s(self) -> FloatArray:
@@ -53,7 +51,7 @@ class WindowRequests:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The requests of all `parts` in order of time."""
+        """All requests in order of time."""
         columns: dict[str, Any] = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
             for each in fields(cls)

@@ -63,7 +63,7 @@ SORTABLE: Final = (
     ),
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
-"""The keys by which joined requests can be sorted; those of phases are in the object `phases`."""
+"""The keys of phases are in the object `phases`."""
 
 
 def sort_value(request: JoinedRequest, key: str) -> Any:

@@ -61,8 +61,8 @@ class TailGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role, and the explanation of their latency. `excess_s` is the growth of
-    the pool's phases in the slowest joined requests; None if unknown."""
+    """The servers of one role. `excess_s` is the growth of its phases in the slowest joined
+    requests; None if unknown."""
 
     role: EngineRole
     replicas: tuple[str, ...]

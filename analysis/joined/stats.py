@@ -23,7 +23,6 @@ JOINED_DIMENSIONS: Final = (
     *("outcome", "basis", "model", "lora", "route", "tenant", "region", "streamed"),
     *("prefill_replica", "decode_replica"),
 )
-"""Labels that joined requests can be grouped by."""
 
 JOINED_LATENCIES: Final = ("ttft_s", "first_content_s", "tpot_s", "e2e_s")
 
@@ -70,7 +69,7 @@ def answer_joined_stats(
 def joined_stats(
     requests: Iterable[JoinedRequest], by: Sequence[str], length_s: float | None
 ) -> list[dict[str, Any]]:
-    """The statistics of each group, the largest group first.
+    """The largest group first.
 
     Args:
         by: labels of `JOINED_DIMENSIONS`, or none for a single group.
@@ -127,8 +126,7 @@ def _mean(values_s: Sequence[float | None]) -> float | None:
 
 
 def _phase_means(requests: Sequence[_Phases]) -> dict[str, float | None]:
-    """Return the mean of each phase over all requests. A request without the phase adds 0 s; if no
-    request has the phase, the mean is None."""
+    """A request without the phase counts as 0 s; None if no request has it."""
     return {
         phase: _mean([each[phase] for each in requests])
         if any(each[phase] is not None for each in requests)

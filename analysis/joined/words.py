@@ -9,10 +9,9 @@ PHASE_NAMES: Final[Mapping[str, str]] = {
     phase: phase.removesuffix("_s").replace("_", " ").replace("kv ", "KV ")
     for phase in JOINED_PHASES
 }
-"""The name of each phase for readers."""
 
 MAX_SERVERS: Final = 6
-"""Maximum number of listed servers of a pool."""
+"""Listed servers of a pool."""
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:

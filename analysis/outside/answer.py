@@ -47,7 +47,7 @@ class CacheEffect:
     pairs: int
     """A pair is a new prompt and its repetition, if the model answered both."""
     new_s: float
-    """Median of the new prompts."""
+    """Median time of the new prompts."""
     repeated_s: float
     """Median of the repetitions."""
     difference_s: float
@@ -130,7 +130,7 @@ class OutsideQuestion:
 
     window: Window
     equals: Mapping[str, str | None]
-    """Labels of `store.probes.LABELS`."""
+    """From `store.probes.LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)

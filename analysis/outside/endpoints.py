@@ -30,7 +30,6 @@ COLUMNS: Final = (
     *("twin", "trace_id", "request_id", "prompt_tokens", "cached_tokens", "output_tokens"),
     *("cost_usd", "certificate_ends_unix_s", *TIMES),
 )
-"""The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
 """A longer gap between two stored probes, in usual intervals, lacks the result of at least one."""
@@ -190,10 +189,7 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedPr
 def _cache(
     table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
-    """Return the effect of the prefix cache, or None if there are no pairs of probes to compare.
-
-    In each pair, the second probe repeats the prompt of the first probe.
-    """
+    """The effect of the prefix cache; None without pairs of a probe and its repetition."""
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()

@@ -19,14 +19,13 @@ from telemetry.printable import printable
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 
 MAX_REGIONS: Final = 4
-"""Maximum number of regions in the evidence."""
 LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("at_unix_ns", "region", "trace_id", "request_id", "first_event_s")
 _SHARES: Final = (0.5, 0.99)
 
 
 class NetworkTimes(NamedTuple):
-    """For one region, the seconds that each probe spent outside the server."""
+    """The seconds that each probe of a region spent outside the server."""
 
     region: str
     before_s: FloatArray
@@ -94,8 +93,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """A percentile as evidence; None if it is unknown in both ranges, such as a P99 of fewer than
-    381 probes."""
+    """A percentile; None if it is unknown in both ranges, such as a P99 of fewer than 381
+    probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

@@ -14,9 +14,9 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MAX_ENDPOINTS: Final = 60
-"""Maximum number of places (endpoint, model and region) in an answer."""
+"""Combinations of endpoint, model and region."""
 STEPS: Final = 48
-"""Approximate number of time steps in a window."""
+"""Approximate, in a window."""
 WIDTHS_S: Final = (
     *(5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
     *(2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400),
@@ -61,7 +61,7 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Renumber after each column, to keep the numbers small.
+        # Keep the numbers small.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -7,7 +7,6 @@ from telemetry.probes import SET_UP_PARTS
 from telemetry.quantiles import FloatArray
 
 COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
-"""The columns that `phases` reads."""
 
 
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
@@ -16,7 +15,7 @@ def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
     An instant that is out of order, such as a first event after the end, is moved just far enough.
 
     Args:
-        seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.
+        seconds: of `COLUMNS`, (probes,), with NaN for unknown values; `e2e_s` is known.
         server_s: (probes,) time to the first event at the server; NaN without the server's row.
     """
     e2e_s = seconds["e2e_s"]
