@@ -51,8 +51,7 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """The number of the process of each row. A restarted process has another, because its totals
-    begin at 0 again."""
+    """The number of each row's process. A restarted process counts its totals from 0."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

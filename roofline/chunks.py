@@ -1,8 +1,6 @@
 """Estimate how much KV the chunks of long prompts read again, from sums of the step ledger. Pure.
 
-A prompt longer than a step's token budget is computed in chunks, and each reads the KV of all
-earlier ones again. In chunks of 2,048, 131,072 tokens read 4.1 million tokens again: 541 GB for
-Llama-3-8B, in addition to the 961 GB of weights of the 64 steps.
+Each chunk of a prompt reads the KV of all earlier ones again.
 """
 
 from math import inf
@@ -15,16 +13,16 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """Limits on the number of tokens that one step computes."""
+    """Limits on the tokens that one step computes."""
 
     step_tokens: float
-    """Token budget of a step, shared by prompts and decodes (`max_num_batched_tokens`)."""
+    """Shared by prompts and decodes (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
-    """Maximum number of tokens of one prompt in a step (`long_prefill_token_threshold`)."""
+    """Of one prompt in a step (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """The limits from an engine's arguments (`EngineStart.arguments`); None if they are missing."""
+    """The limits from `EngineStart.arguments`; None if they are missing."""
     values = read(arguments)
     budget = values.get("scheduler.max_num_batched_tokens")
     longest = values.get("scheduler.long_prefill_token_threshold")
@@ -55,11 +53,11 @@ def read_back(
     mean number of decodes per step is subtracted from the token budget.
 
     Args:
-        steps: (n,) number of steps in each time range, like all arrays. Ranges should be a few
-            seconds long, because short prompts lower the bound for long prompts in the same range.
-        prefill_tokens: P, the number of prompt tokens.
-        prefill_attention: Q, the number of token pairs in the attention of the chunks.
-        decodes: N, the number of decodes.
+        steps: (n,) number of steps in each time range. Ranges should be a few seconds long, because
+            short prompts lower the bound for long prompts in the same range.
+        prefill_tokens: (n,) P, the number of prompt tokens.
+        prefill_attention: (n,) Q, the number of token pairs in the attention of the chunks.
+        decodes: (n,) N.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
     chunk = np.minimum(

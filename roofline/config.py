@@ -11,7 +11,7 @@ from typing import Any, Final
 from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Keys under which multimodal models store the language model's configuration."""
+"""Where multimodal models store the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,7 +26,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's arguments, which stand outside the language model's part."""
+    """The engine's arguments stand outside the language model's part."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 

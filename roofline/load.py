@@ -9,8 +9,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed prompt tokens of each step that computes prompts, if only sums are known. It affects only
-mixtures of experts; 512 tokens use nearly all experts."""
+"""Assumed for each step that computes prompts, if only sums are known. It affects only mixtures of
+experts; 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,8 @@ class StepLoad:
     prefill_tokens: FloatArray
     """P: computed prompt tokens."""
     prefill_attention: FloatArray
-    """Q: pairs of a prompt token and a token that it attends to. Q = Σ p·(start + p/2) over the
-    prefill chunks, where a chunk of p tokens follows `start` earlier tokens."""
+    """Q: Σ p·(start + p/2) over the prefill chunks, where a chunk of p tokens follows `start`
+    earlier tokens."""
     context_tokens: FloatArray
     """C: context tokens that decodes read."""
     decodes: FloatArray
@@ -36,11 +36,11 @@ class StepLoad:
     """R: earlier tokens of the same prompt whose KV chunks read again. For sums over many steps, a
     lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Prompts whose last chunk is in these steps. It produces a token."""
+    """Prompts whose last chunk, which produces a token, is in these steps."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens that the steps compute: prompt, decode and drafted tokens."""
+        """Prompt, decode and drafted tokens that the steps compute."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
@@ -82,12 +82,11 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> StepLoad:
-    """The load of each time range, from the increases of an engine's totals.
+    """The load of each time range, from the increases of an engine's totals. Unknown drafts and
+    contexts count as 0.
 
     Args:
-        steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.
-        draft_tokens: None without speculation. Unknown values count as 0.
-        prefill_context_tokens: None and unknown values count as 0.
+        steps: (n,) number of steps, NaN if unknown, like all arrays.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -22,7 +22,7 @@ class ModelSource(StrEnum):
     """The source of the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """Computed from the model's shape and the step ledger."""
+    """From the model's shape and the step ledger."""
     VLLM = "vllm"
     """vLLM's counters (`--enable-mfu-metrics`)."""
 
@@ -42,7 +42,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The modelled bytes and FLOPs of w time windows on a GPU: (w,), NaN if unknown."""
+    """The same for w time windows: (w,), NaN if unknown."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -74,8 +74,8 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs from the shape and the step ledger. The compute time is NaN if the
-    peak FLOP/s of a number format is unknown."""
+    """From the shape and the step ledger. The compute time is NaN if the peak FLOP/s of a number
+    format is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -120,8 +120,8 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> StepLoad:
 def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs from vLLM's counters. All FLOPs are assumed to be in the model's
-    dtype, or in a 16-bit format if it is unknown."""
+    """From vLLM's counters. All FLOPs are assumed to be in the model's dtype, or in a 16-bit format
+    if it is unknown."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))

@@ -10,12 +10,10 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""The number formats of peaks: FLOP/s in dense matrix products, on matrix units if the device has
-them."""
+"""Of dense matrix products, on matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-"""The driver's name of a MIG slice: "MIG 3g.40gb" has three sevenths of the compute units and 40
-GB."""
+""""MIG 3g.40gb" has three sevenths of the compute units and 40 GB."""
 
 
 class PeaksError(ValueError):
@@ -33,23 +31,23 @@ class Device:
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
-    """Year and month of the source."""
+    """Year and month."""
     checked: str | None = None
-    """A public copy of the source, if one was found."""
+    """A public copy of the source."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """The FLOP/s in the format `math`, else in `otherwise`, to which weights are then
-        converted; None if the device supports neither."""
+        converted."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """The peaks of a device, or None if it is unknown (see `known_devices`).
+    """The peaks of a device, or None if it is unknown.
 
     Args:
-        name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
-        given: peaks by name that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12,
-            "flops_per_s": {"bf16": 148e12}}}`.
+        name: as NVML, vLLM or AMD SMI reports it, such as "NVIDIA H100 80GB HBM3".
+        given: peaks that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s":
+            {"bf16": 148e12}}}`.
 
     Raises:
         PeaksError: a given value is invalid.
@@ -68,7 +66,7 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
 
 def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The names of the known devices, for an error message."""
+    """Their names, for an error message."""
     return tuple(sorted({device.name for device in _by_name(given).values()}))
 
 

@@ -12,8 +12,7 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """A quantised weight, and the number format in which it is multiplied; None if weights are
-    converted to the model's dtype first."""
+    """`math` is None if weights are converted to the model's dtype first."""
 
     bytes: float
     math: str | None = None
@@ -65,8 +64,8 @@ _CACHE: Final = {
     "nvfp4": 0.5 + _NV_SCALE,
 }
 _FP8_LATENT_BYTES = 656
-"""Bytes per token and layer of `fp8_ds_mla`: 512 elements of 1 byte, 4 scales of 4 bytes, and 64
-elements of 2 bytes."""
+"""Per token and layer of `fp8_ds_mla`: 512 elements of 1 byte, 4 scales of 4 bytes, and 64 elements
+of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:

@@ -50,8 +50,8 @@ class Grid:
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
-    """Windows that cover all instants and begin at multiples of their width, or a single window if
-    it is None.
+    """Windows that cover all instants and begin at multiples of their width; None for a single
+    window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -69,7 +69,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """The increases of totals between samples, summed by time window. There are w windows."""
+    """The increases of totals between samples, summed by w time windows."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number
@@ -93,10 +93,10 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """The seconds of each window that its samples cover: (w,), 0 without samples.
+        """The time of each window that its samples cover: (w,).
 
-        A sample covers the time since the previous sample of its process. If an engine has several
-        processes, the one that covers the most seconds counts.
+        A sample covers the time since the previous sample of its process. Of several processes of
+        an engine, the one that covers the most counts.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

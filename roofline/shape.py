@@ -15,7 +15,7 @@ class Latent:
 
     kv_rank: int
     query_rank: int | None
-    """Rank of the compressed queries; None if they are not compressed."""
+    """None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
@@ -42,7 +42,7 @@ class Experts:
     """Routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
-    """Total width of the shared experts, which every token uses; 0 without shared experts."""
+    """Total width of the shared experts, which every token uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +50,21 @@ class Precision:
     """The bytes per element, and the number formats of matrix products."""
 
     plain_bytes: float
-    """Bytes of an activation, or of an unquantised weight (embedding tables, routers)."""
+    """Of an activation, or of an unquantised weight (embedding tables, routers)."""
     linear_bytes: float
-    """Bytes of a weight in attention and feed-forward layers, including its part of the scales."""
+    """Of a weight in attention and feed-forward layers, including its part of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format for unquantised weights: a key of `Device.flops_per_s`."""
+    """For unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
-    """Number format in attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device
-    without this format computes in `plain_math`."""
+    """In attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device without this
+    format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """The number of GPUs that one engine uses, and the number of engines that share experts."""
+    """The GPUs of one engine, and the engines that share experts."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -93,13 +93,13 @@ class ModelShape:
     intermediate: int
     """Width of feed-forward layers without experts."""
     gated: bool = True
-    """Whether a feed-forward layer has three matrices (SwiGLU) instead of two."""
+    """Three matrices per feed-forward layer (SwiGLU) instead of two."""
     tied: bool = False
     """Whether the embedding table is also the last layer's matrix."""
     positions: int = 0
-    """Number of learnt positions; 0 if positions are computed."""
+    """Learnt positions; 0 if positions are computed."""
     window: int | None = None
-    """Number of tokens that a sliding-window layer attends to."""
+    """Tokens that a sliding-window layer attends to."""
     window_layers: int = 0
     latent: Latent | None = None
     experts: Experts | None = None
@@ -123,6 +123,5 @@ class ModelShape:
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers, without copies on several GPUs: 128 KiB for
-        Llama-3-8B."""
+        """In all layers, without copies on several GPUs: 128 KiB for Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

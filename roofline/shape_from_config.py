@@ -33,13 +33,13 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""The model parts that are not supported, by configuration key."""
+"""By configuration key."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Model types whose feed-forward layers have no gate. Configurations have no key for it."""
+"""Feed-forward layers without a gate. Configurations have no key for it."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
@@ -48,7 +48,7 @@ _TIED: Final = frozenset(
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MAX_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Model types whose feed-forward width is four times the hidden size by default."""
+"""The default feed-forward width is four times the hidden size."""
 
 
 def read_shape(report: str) -> ModelShape:
@@ -85,9 +85,9 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """The shape that a configuration describes.
 
     Args:
-        config: the configuration with Hugging Face's keys, and optionally these arguments of vLLM:
-            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+        config: with Hugging Face's keys, and optionally vLLM's `tensor_parallel_size`,
+            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
+            `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.

@@ -17,13 +17,13 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""Limit of the SM activity, or if it is unknown, of the share of the window in steps."""
+"""Of the SM activity, or if it is unknown, of the share of the window in steps."""
 OVERHEAD_BEYOND: Final = 2.0
-"""Limit of a step's duration / the longer of its memory and compute time."""
+"""A step's duration / the longer of its memory and compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""Minimum relative difference between modelled and measured bandwidth that is reported."""
+"""Relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
+"""Share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
 dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
@@ -43,7 +43,7 @@ class RooflineFinding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """The engine is memory-bound, matrix units are mostly inactive, and steps are long."""
+    """Memory-bound, matrix units mostly inactive, and long steps."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
@@ -61,13 +61,13 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: the memory time / the step's duration."""
+        """The memory time / the step's duration."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the compute time / the step's duration. A ratio of FLOP/s is
-        undefined, because number formats have different peaks."""
+        """The compute time / the step's duration. A ratio of FLOP/s is undefined, because number
+        formats have different peaks."""
         return _share(self.compute_s, self.step_s)
 
 
@@ -77,7 +77,7 @@ def verdict_of(
     """The bottleneck of a window; None if it depends on an unknown value.
 
     Args:
-        terms: terms of the window's mean step, if any.
+        terms: of the window's mean step, if any.
         sm_active_ratio: measured share of the window in which multiprocessors were active.
         busy_ratio: share of the window in steps, used if SM activity is unknown.
     """
@@ -99,11 +99,11 @@ def residual_of(
     measured_bytes_per_s: float | None,
 ) -> float | None:
     """How far the measured bandwidth is outside the modelled range, relative to the nearer bound:
-    above 0 if it is above, below 0 if it is below. None if a value is unknown.
+    above 0 if it is above, below 0 if it is below.
 
     Args:
-        least_bytes_per_s: modelled bandwidth of weights and KV cache.
-        most_bytes_per_s: modelled bandwidth with activations between layers.
+        least_bytes_per_s: modelled, of weights and KV cache.
+        most_bytes_per_s: modelled, with activations between layers.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -125,8 +125,7 @@ def findings_of(
     Args:
         tensor_active_ratio: measured share of the time in which matrix units were active; None to
             use MFU.
-        of_the_peak: the larger of measured and modelled bandwidth / peak bandwidth; None if
-            unknown.
+        of_the_peak: the larger of measured and modelled bandwidth / peak bandwidth.
     """
     found = []
     if terms is not None:

@@ -39,24 +39,24 @@ class RooflineWindow:
     terms: Terms | None
     verdict: RooflineVerdict | None
     least_bytes_per_s: float | None
-    """Modelled mean bandwidth for weights and KV cache only: a lower bound."""
+    """Mean bandwidth for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Modelled mean bandwidth including all activations between layers: an upper bound."""
+    """Mean bandwidth including all activations between layers: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""
+    """See `verdict.residual_of`."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[RooflineFinding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: bytes / (peak bandwidth × time in steps)."""
+        """Model bandwidth utilisation."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: time of the FLOPs at the peak FLOP/s / time in steps."""
+        """Model FLOPs utilisation."""
         return self.terms.mfu if self.terms else None
 
 
@@ -68,19 +68,16 @@ def windows_of(
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
 ) -> list[RooflineWindow]:
-    """The windows of one engine.
+    """The windows of one engine in order of time, without those whose samples cover no time.
 
     Args:
         engine: the engine's `EngineSample`s.
         shape: the model's shape (`shape_from_config.read_shape`), if known.
         device: the device (`peaks.device_named`), if known.
         gpus: the `GpuSample`s of the engine's GPUs.
-        width_s: width of a window; None for a single window.
-        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that chunks
-            read again.
-
-    Returns:
-        The windows in order of time, without those whose samples cover no time.
+        width_s: None for a single window.
+        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that they read
+            again.
 
     Raises:
         ValueError: the width is 0 or less.

@@ -31,8 +31,7 @@ class GpuWork:
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Activations between layers, if all are written to memory and read again. Fused kernels avoid
-    some of these transfers."""
+    """If all are written to memory and read again. Fused kernels avoid some of these transfers."""
     linear_flops: FloatArray
     """In the number format of quantised weights."""
     plain_flops: FloatArray
@@ -40,13 +39,13 @@ class GpuWork:
 
     @property
     def bytes(self) -> FloatArray:
-        """Active weights and KV cache, from which MBU is computed. Fused kernels cannot avoid
-        these."""
+        """Active weights and KV cache: the basis of MBU. Fused kernels cannot avoid these
+        transfers."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """The memory traffic if no activation stays in the GPU's caches."""
+        """If no activation stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -56,7 +55,7 @@ class GpuWork:
 
 
 def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
-    """The bytes and FLOPs on one GPU for each row of `load`, as means over the engine's GPUs."""
+    """The work on one GPU for each row of `load`, as means over the engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
     read_elements = weights.attention + weights.dense + weights.shared
@@ -79,8 +78,7 @@ def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
 
 
 def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Number of tokens whose cached KV is read, summed over layers. A sliding window limits
-    them."""
+    """Tokens whose cached KV is read, summed over layers. A sliding window limits them."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -91,15 +89,14 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Elements that a GPU stores for one row of each embedding table (tokens and positions). Only
-    one rank stores each row, so this is the mean over the GPUs."""
+    """Per GPU, for one row of each embedding table (tokens and positions). Only one rank stores
+    each row."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Cached elements of one token in one layer on a GPU. With latent attention, every rank stores
-    the whole vector."""
+    """Per GPU, token and layer. With latent attention, every rank stores the whole vector."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -109,8 +106,8 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
     """Expert elements that a GPU reads in the steps.
 
-    If each of T tokens uses k of E experts at random, the expected number of used experts is E·(1 −
-    (1 − k/E)^T). Engines that share the experts are assumed to compute the same number of tokens.
+    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) are expected in use.
+    Engines that share the experts are assumed to compute the same number of tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -130,8 +127,7 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: WeightElements) -> float:
-    """Expert elements that one token uses on a GPU. A GPU has 1/data of the experts, but receives
-    the tokens of all `data` engines."""
+    """A GPU has 1/data of the experts, but receives the tokens of all `data` engines."""
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
 
@@ -157,7 +153,7 @@ def _attention_flops(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Elements that operators read and write: each reads its inputs and writes its outputs once."""
+    """Each operator reads its inputs and writes its outputs once."""
     ranks = shape.parallel.tensor
     layer = 8.0 * shape.hidden  # two norms, which each read and write the residual
     layer += (
