@@ -1,7 +1,7 @@
 """Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
 
-A replay predicts latencies, attainment and cost, but not the quality of another model's output or
-network delays. A lever's precondition states what you must check or provide first.
+A replay does not predict the quality of another model's output or network delays. A lever's
+precondition states what you must check or provide first.
 """
 
 from collections.abc import Callable, Iterator, Sequence

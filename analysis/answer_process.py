@@ -73,8 +73,8 @@ def answer_in_child(
     """Compute answers in a child process, and return the last one.
 
     Args:
-        engine: the database, from `open_database`; another process must be able to read it.
-        progress: called after each step of the computation.
+        engine: from `open_database`; another process must be able to read it.
+        progress: called after each step.
         compiling: called before the code of the replay is compiled.
     """
     # The URLs may contain a password, so they are not arguments.

@@ -1,5 +1,5 @@
-"""Check in the store whether an objective is blind: whether it counted too few requests or probes
-in the last hour to alert.
+"""Check in the store whether an objective is blind: it counted too few requests or probes in the
+last hour to alert.
 
 The generated Prometheus rules check the same on `/metrics`. Their reason `late` does not exist
 here, because the store counts a late request at its end.

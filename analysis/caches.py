@@ -1,7 +1,6 @@
 """Hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit does not reach the model: no percentile, objective or bill includes it. Its savings are
-estimated from the requests that the model answered in the same range.
+A hit does not reach the model: no percentile, objective or bill includes it.
 """
 
 from collections import Counter, defaultdict

@@ -2,8 +2,7 @@
 
 Replays of an open incident at different times give different shares. So only the server computes
 the answer, at defined times (`server.likely_cause`). A page and a ticket that overlap share one
-answer (`analysis.incident.leading_incident`). Questions with another filter or range are answered
-on request.
+answer (`analysis.incident.leading_incident`).
 """
 
 import json
@@ -33,8 +32,8 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method that computes answers. Increase it if the method computes other shares
-from the same data. The server then recomputes the answers of the last day; older answers show their
+"""Of the method that computes answers. Increase it if the method computes other shares from the
+same data. The server then recomputes the answers of the last day; older answers show their
 version."""
 MAX_BYTES: Final = 2**20
 """Maximum length of an answer. One with four causes and two latencies has 20 kB."""

@@ -2,8 +2,8 @@
 the KV cache.
 
 The prefix ladder of a request contains hashes of prefixes of its prompt at increasing lengths
-(rungs). Equal rungs show which requests begin with the same tokens. So the replay can compute the
-cache hits again if the router, the number of blocks or the rate changes.
+(rungs). Equal rungs show which requests begin with the same tokens, so the replay can compute the
+cache hits again.
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,8 @@
 of the change.
 
 A prediction is stored if its change can be deployed: of engine arguments or the number of replicas.
-The measured change is the percentile after / before the deploy − 1. The requests before it are
-reweighted to the mix after it, but not to the load: the predicted change includes the load's effect
-too.
+The measured change is the percentile after / before the deploy − 1, at the mix after it. Like the
+prediction, it includes the effect of the load.
 """
 
 import json

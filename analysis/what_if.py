@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
 The window is replayed unchanged, to measure the model's error, and with the edits. Replays of
-resampled blocks of time give the confidence intervals.
+resampled blocks of time give the intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,8 +58,8 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged replay, beyond which no prediction is made. For a real
-vLLM, it is at most 5 % at P50 and 25 % at P99; a disturbed window was 50 % off at P99
+"""Of the unchanged replay; beyond it, no prediction is made. For a real vLLM, it is at most 5 % at
+P50 and 25 % at P99; a disturbed window was 50 % off at P99
 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40

@@ -89,8 +89,8 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range of integers has more than `MAX_POINTS` whole numbers, the values are LOW, 2 × LOW, 4
-    × LOW and so on, and finally HIGH. A range of factors (multipliers) has `STEPS` values.
+    A range of more than `MAX_POINTS` integers becomes LOW, 2 × LOW, 4 × LOW and so on, and finally
+    HIGH. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.

@@ -25,8 +25,8 @@ BLOCKS: Final = 10
 """Minimum: fewer give too uncertain a variance. Short windows have blocks shorter than
 `BLOCK_S`."""
 SATURATED: Final = 0.02
-"""Engines are saturated if the queueing time grows by more than this many seconds per second, i.e.
-if the rate is 2 % above capacity. Also the limit of the share of requests that a full queue
+"""Engines are saturated if the queueing time grows by more than this many seconds per second: the
+rate is then 2 % above capacity. Also the limit of the share of requests that a full queue
 rejects."""
 
 

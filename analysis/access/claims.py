@@ -18,8 +18,7 @@ class ClaimError(ValueError):
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
     """What a person may see; None if the claims give the person no role.
 
-    Args:
-        unverified: whether the claim `email` counts if the provider has not verified the address.
+    `unverified` is whether an `email` counts that the provider has not verified.
 
     Raises:
         ClaimError: a claim that a role uses has an invalid value.

@@ -1,8 +1,7 @@
 """Compare the parts of the slow requests' latency with a latency budget. Pure.
 
-The tail is the slowest requests: for P95, the slowest 5 % (as in `diagnosis/latency/tail.py`). Its
-mean latency is the sum of the means of the parts; percentiles of the parts would not sum to the
-percentile.
+The tail is the slowest requests: for P95, the slowest 5 %. Its mean latency is the sum of the means
+of the parts; percentiles would not sum.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """

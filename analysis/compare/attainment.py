@@ -1,9 +1,8 @@
 """Divide the difference of an objective's attainment (share of good requests) into mix, load and
 change, as `parts` does for a percentile. Pure.
 
-The expected latencies of a request are divided by the objective's thresholds; the largest ratio
-counts. Each request after the change is matched with requests before it that have a similar ratio.
-The share of good matches estimates its attainment before the change.
+Requests are matched by the largest ratio of an expected latency to the objective's threshold. The
+share of good matches estimates the attainment before the change.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Compare the latencies before and after the latest deploy automatically.
-
-The range before a deploy is fixed. The range after it grows in a few steps, so an open page
-computes one comparison for each step.
-"""
+"""Compare the latencies before and after the latest deploy automatically (README.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The expected latency of a request on the server before the change. Pure.
 
-It makes requests of different sizes and under different load comparable. Like the step model, it is
-a sum of non-negative terms, one for each kind of work, fitted to the requests before the change.
+Like the step model, it is a sum of non-negative terms, one for each kind of work, fitted to the
+requests before the change.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
 """

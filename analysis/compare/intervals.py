@@ -1,11 +1,8 @@
 """Confidence intervals of the effect of a change, from resampled blocks of time. Pure.
 
 Requests of the same second share engine steps and are not independent, so blocks are drawn, not
-requests. The expected latencies are fitted again to each draw.
-
-A gate in a deployment pipeline computes the result many times; each computation is a look. The
-default interval contains the true change at all looks with a probability of 95 %. It is wider than
-an interval for a single look.
+requests. A gate in a deployment pipeline computes the result many times; each computation is a
+look. By default, an interval is valid for all looks together.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of

@@ -1,8 +1,4 @@
-"""Match each request after the change with requests before the change. Pure.
-
-A request's matches are in its group (tenant, route, adapter) and have the nearest expected latency.
-The latency of a match is multiplied by the ratio of the two expected latencies. The results
-estimate the distribution of the request's latency before the change.
+"""Match each request after the change with requests before the change (README.md). Pure.
 
 Sources: Abadie and Imbens, "Bias-corrected matching estimators", JBES 2011; Kish, "Survey
 Sampling", 1965, for the effective sample size.
@@ -21,8 +17,8 @@ FEWER: Final = (10, 15)
 stay near. Each divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
 """Requests farther from their matches are not compared. The distance is the median over the matches
-of |ln(expected latency of the request / expected latency of the match)|. At 0.7, the two differ by
-a factor of at most about 2 for half of the matches."""
+of |ln(expected latency of the request / of the match)|. At 0.7, the two differ by a factor of at
+most about 2 for half of the matches."""
 BEYOND: Final = 1.1
 """A request can be compared only if no amount of work, its own or around it, exceeds the largest
 amount before the change by this factor."""

@@ -1,10 +1,5 @@
-"""Divide the difference between a percentile before and after a change into mix, load and change.
-
-Pure. Q is the percentile, and → reweights the requests before the change:
-
-    mix    = Q[before → mix] − Q[before], plus the effect of requests that cannot be compared
-    load   = Q[before → mix and load] − Q[before → mix]
-    change = Q[after] − Q[before → mix and load]
+"""Divide the difference between a percentile before and after a change into mix, load and change
+(README.md). Pure.
 
 Source: DiNardo, Fortin and Lemieux, Econometrica 1996; Chernozhukov, Fernández-Val and Melly,
 Econometrica 2013.

@@ -1,7 +1,5 @@
-"""How much a latency differs between processes of the same configuration. Pure.
-
-A restart alone changes a latency: memory, cores and clocks differ from process to process. Earlier
-processes of the same configuration show by how much.
+"""How much a latency differs between processes of the same configuration, because a restart alone
+changes a latency. Pure.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 

@@ -1,9 +1,5 @@
-"""The work of other requests on the same engine, from the rows of the requests. Pure.
-
-The number of running requests at arrival does not describe the load: it soon falls in a quiet
-window, and rises in a busy one. So the work of other requests is integrated over the time in which
-a request waited or decoded. It is counted in tokens, because seconds depend on the server's speed.
-"""
+"""The work of other requests on the same engine, from the rows of the requests (README.md).
+Pure."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,5 @@
-"""Distinguish cache misses that evictions cause from cache misses of new prompts. Pure.
-
-The prefix ladders show the repeated tokens of a prompt: those that an earlier request to the same
-engine also had. If a smaller share of them is cached than in the baseline, the engine has evicted
-some. The cause is a factor that leaves fewer blocks for the cache.
-"""
+"""Distinguish cache misses that evictions cause from cache misses of new prompts (README.md).
+Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -1,9 +1,5 @@
-"""Compute the shares of causes in the growth of a latency by replays with and without each cause.
-
-The window is replayed with every combination of causes reset to the baseline. A cause's share is
-its Shapley value: the mean decrease of the slow requests' mean latency over all orders of
-resetting. It is divided by the replayed growth. The growth that remains when all causes are reset
-is unexplained.
+"""Compute the shares of causes in the growth of a latency by replays with and without each cause
+(README.md).
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.

@@ -1,10 +1,10 @@
 """Explain the latency of joined requests: the phases that grew, and the causes in each pool.
 
 A joined request was served by a prefill server and a decode server. A pool is the servers of one of
-these roles. The causes are found for each pool separately, because their engines have different
-work. The user's TTFT contains the whole time at the prefill engine, so the prefill pool is
-explained by the E2E at its servers, and the decode pool by the TTFT. An objective limits the whole
-request and cannot show which pool is too slow. So the verdict on a pool depends only on the growth.
+these roles, whose engines have different work. The user's TTFT contains the whole time at the
+prefill engine. So the prefill pool is explained by the E2E at its servers, and the decode pool by
+the TTFT. An objective limits the whole request and cannot show which pool is too slow, so the
+verdict on a pool depends only on the growth.
 """
 
 from collections import Counter, defaultdict
