@@ -37,7 +37,7 @@ _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
 the length of their content (`_LENGTH` bytes), and the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Bytes of a message's content."""
+"""Maximum bytes of a message's content."""
 
 _TOO_LONG: Final = "it took longer than "
 

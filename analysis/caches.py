@@ -32,7 +32,7 @@ MAX_READ: Final = 100_000
 MAX_GROUPS: Final = 200
 """As in rollups for models and routes."""
 BINS: Final = 100
-"""Of equal width, for the similarities from 0 to 1."""
+"""Bins of equal width, for similarities from 0 to 1."""
 ESTIMATE: Final = (
     "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"

@@ -78,11 +78,11 @@ class _Sum:
     flops: float = 0.0
     moved_bytes: float = 0.0
     shaped_s: float = 0.0
-    """Whose FLOPs and bytes are known."""
+    """Part of `busy_s` whose FLOPs and bytes are known."""
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """Whose FLOPs, bytes and device peaks are known."""
+    """Part of `busy_s` whose FLOPs, bytes and device peaks are known."""
 
 
 def sides_of(

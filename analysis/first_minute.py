@@ -16,7 +16,7 @@ from store.queries import newest_request_unix_ns
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
 """FROM/TO in unix seconds, set for the explorer."""
 GIVE_UP_S: Final = 120
-"""From the start of the simulation."""
+"""Maximum wait from the start of the simulation."""
 RECENT_S: Final = 45
 """Maximum age of the newest request and evaluation. Evaluations are 15 s apart, and wait 15 s for
 requests that have just ended."""

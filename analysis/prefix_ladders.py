@@ -22,7 +22,7 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 it, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Of ladders among the requests whose prompt fills at least one KV block."""
+"""Minimum share of ladders among the requests whose prompt fills at least one KV block."""
 
 COMMON_FROM: Final = 10
 """A prefix with this many different continuations is common to many users. Prefixes of a

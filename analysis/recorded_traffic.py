@@ -38,7 +38,7 @@ from telemetry.starts import EngineStart, read
 LEAD_S: Final = 60
 """Requests from this long before the window are replayed but not counted. They fill the engines."""
 PACE_INTERVAL_S: Final = 5
-"""Of the intervals for which an engine's speed is computed: about five samples each."""
+"""Intervals for which an engine's speed is computed: about five samples each."""
 MIN_REQUESTS: Final = 100
 """The 95 % interval of a P50 then extends from about P40 to P60. A wider interval is too uncertain
 to judge the error of a replay."""

@@ -22,14 +22,14 @@ SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400
-"""Of Streamlit's cookie."""
+"""Maximum lifetime of Streamlit's cookie."""
 DEFAULT_SESSION: Final = "12h"
 _KEYS: Final = (
     *("issuer", "client_id", *(f"client_secret{source}" for source in SOURCES)),
     *("url", "allow", "session", "unverified_email"),
 )
 _ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
-"""Or `@domain`: the part before the last @ may be empty. In lower case."""
+"""An e-mail address, or `@domain`: the part before the last @ may be empty. In lower case."""
 
 
 @dataclass(frozen=True, slots=True)

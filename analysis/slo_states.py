@@ -29,7 +29,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Of one objective, that a web page shows in full."""
+"""Groups of one objective that a web page shows in full."""
 
 _NS: Final = 10**9
 

@@ -50,7 +50,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""For the highest request rate."""
+"""Interval of the highest request rate."""
 
 
 @dataclass(frozen=True, slots=True)

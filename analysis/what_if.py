@@ -353,7 +353,7 @@ class _Effect(NamedTuple):
     gains: Mapping[str, FloatArray]
     """The relative change of each percentile (−0.1 is 10 % lower); NaN if unknown."""
     good_ratios: Sequence[float | None]
-    """For each objective."""
+    """The share of good requests for each objective."""
 
 
 class _Prediction:

@@ -83,7 +83,7 @@ class SearchResult:
     shown: float
     """The value, or if none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
-    """For `shown`."""
+    """The prediction for `shown`."""
 
 
 def sweep_of(text: str) -> Sweep:

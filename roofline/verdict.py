@@ -17,13 +17,13 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""Of the SM activity, or if it is unknown, of the share of the window in steps."""
+"""Limit of the SM activity, or if it is unknown, of the share of the window in steps."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step's duration / the longer of its memory and compute time."""
+"""Limit of a step's duration / the longer of its memory and compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""Relative difference between modelled and measured bandwidth."""
+"""Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""Share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
+"""Minimum share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
 dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01

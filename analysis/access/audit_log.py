@@ -20,7 +20,7 @@ MAX_BYTES: Final = 16 * 2**20
 """The file then replaces `FILE.1`. A line has at most 1,500 bytes, so at least the newest 10,000
 lines are kept."""
 LONGEST: Final = 256
-"""Characters of a text in the log."""
+"""Maximum number of characters of a text."""
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)

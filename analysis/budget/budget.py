@@ -12,13 +12,13 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""In order of time. `network` covers both directions."""
+"""The layers in order of time. `network` covers both directions."""
 
 BEYOND_TTFT: Final = ("decode", "after")
-"""After the first token."""
+"""Layers after the first token."""
 
 AROUND: Final = ("before", "after")
-"""In the application, divided by operation."""
+"""Layers of the application, divided by operation."""
 
 OPERATIONS: Final = (
     *(Operation.VALIDATION, Operation.EMBEDDINGS, Operation.RETRIEVAL, Operation.TOOL),
@@ -34,7 +34,7 @@ PARTS: Final = tuple(
     for layer in LAYERS
     for part in ([f"{layer}.{each}" for each in OPERATIONS] if layer in AROUND else [layer])
 )
-"""They sum to the latency."""
+"""The parts sum to the latency."""
 
 
 def parts_of(line: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""On each side; reading them takes about a second."""
+"""Requests on each side; reading them takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9

@@ -29,12 +29,12 @@ MIN_REQUESTS: Final = 100
 """On each side, and of the effective number before the change (`Matches.effective`). With fewer,
 the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
-"""Of the requests after the change."""
+"""Minimum share of the requests after the change."""
 MIN_FOR_WORSE: Final = 0.1
 """The same for the verdict `worse`. On a much slower server, so many requests run together that
 most have no counterpart. A pipeline must stop then too."""
 MAX_COMPARED: Final = 10_000
-"""On each side, which takes a few seconds. Of more, every n-th is used."""
+"""Requests on each side, which take a few seconds. Of more, every n-th is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class CompareDecision:
     """Why requests after the change have no counterpart: one text for each reason, with the share
     of the requests."""
     blocks: int = 0
-    """Of the side with fewer blocks of time."""
+    """Blocks of time of the side with fewer."""
     log_error: float | None = None
     """Standard error of ln(after / before)."""
 

@@ -23,12 +23,12 @@ from telemetry.quantiles import Z_95
 DRAWS: Final = 100
 """The error of a standard deviation from 100 draws is about 7 %."""
 BLOCKS: Final = 20
-"""Target for a window."""
+"""Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """Short windows need short blocks to estimate the variance."""
 MIN_BLOCKS: Final = 8
-"""With requests, on each side."""
+"""Minimum number of blocks with requests on each side."""
 MODEL_ERROR: Final = 0.007
 """Relative standard deviation of the error of the expected latencies. It is the same in all draws,
 so it is added to each interval. Without it, the single-look intervals contained the true change in

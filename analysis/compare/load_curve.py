@@ -22,7 +22,7 @@ class LoadPoint(NamedTuple):
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """At the mix and load of this point."""
+    """The percentile at the mix and load of this point."""
     after_s: float
     low_s: float
     """`low_s` and `high_s`: the 95 % interval of after − before."""

@@ -38,7 +38,7 @@ class ObservedRequests:
     load: FloatArray
     """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
-    """(n,) at arrival, for the load curve."""
+    """(n,) running requests at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
         """The requests of the given rows."""
@@ -59,11 +59,11 @@ class PercentileParts(NamedTuple):
     before_s: float
     after_s: float
     compared_s: float
-    """Of the compared requests after the change."""
+    """The percentile of the compared requests after the change."""
     mixed_s: float
-    """Before the change, reweighted to the mix after it."""
+    """The percentile before the change, reweighted to the mix after it."""
     equal_s: float
-    """Before the change, reweighted to the mix and the load after it."""
+    """The percentile before the change, reweighted to the mix and the load after it."""
 
     @property
     def uncompared_s(self) -> float:
@@ -145,7 +145,7 @@ class SideComparison:
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
-        """Of the requests before the change."""
+        """Effective number of requests before the change."""
 
     def equal(self) -> Equal:
         """The compared requests, and estimates of their latencies without the change."""

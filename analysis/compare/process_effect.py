@@ -32,10 +32,10 @@ class ProcessEffect:
     """The effect of a restart on the logarithm of a percentile."""
 
     processes: int
-    """Those compared with others of the same configuration."""
+    """Processes that were compared with others of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Between processes; None if too few were compared."""
+    """Standard deviation between processes; None if too few were compared."""
     difference: float
     """See `difference_of`: 1.4 with one process on each side, and 0 with the same processes on both
     sides."""

@@ -8,7 +8,7 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Of a prefill whose recorded start and end are the same instant."""
+"""Duration of a prefill whose recorded start and end are the same instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -38,7 +38,7 @@ class SharedWork:
     wait_running: FloatArray
     """(n,) mean decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) their tokens in the KV cache."""
+    """(n,) mean number of their tokens in the KV cache."""
     wait_prefill_tokens: FloatArray
     """(n,) prompt tokens of other requests, computed between the arrival and the first token."""
     wait_prefill_pairs: FloatArray
@@ -46,7 +46,7 @@ class SharedWork:
     decode_running: FloatArray
     """(n,) mean decoding requests during the decode; NaN without a decode."""
     decode_context: FloatArray
-    """(n,) their tokens in the KV cache."""
+    """(n,) mean number of their tokens in the KV cache."""
     decode_prefill_tokens: FloatArray
     """(n,) prompt tokens of other requests, computed during the decode, per output token after the
     first."""

@@ -33,7 +33,7 @@ class SideRequests:
     instants: Instants
     around: SharedWork
     ended_s: FloatArray
-    """(n,) since the first request of the range was received."""
+    """(n,) end of each request, since the first was received."""
 
     @property
     def received_unix_ns(self) -> IntArray:

@@ -33,9 +33,9 @@ DRAWS: Final = 3
 """Replays of each combination of factors, with different noise, and different requests if the rate
 is reset."""
 RESAMPLED: Final = 12
-"""For the intervals."""
+"""Resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
-"""Of the replayed growth; beyond it, no shares are computed."""
+"""Relative error of the replayed growth; beyond it, no shares are computed."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Replays run in parallel, because their compiled loop releases the GIL."""

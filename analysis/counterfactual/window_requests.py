@@ -27,7 +27,6 @@ class WindowRequests:
     otherwise_held_s: FloatArray
     """Held back for other reasons, such as an adapter."""
     delivery_s: FloatArray
-    """As recorded."""
     streamed: BoolArray
     loaded: BoolArray
     """Whether a connector loaded KV cache for the request."""

@@ -14,9 +14,9 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MAX_ENDPOINTS: Final = 60
-"""Combinations of endpoint, model and region."""
+"""Places (endpoint, model and region) in an answer."""
 STEPS: Final = 48
-"""Approximate, in a window."""
+"""Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
     *(5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
     *(2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400),
