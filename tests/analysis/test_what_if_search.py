@@ -1,10 +1,12 @@
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
 from alerts.openslo.reader import OBJECTIVES, load
+from analysis import what_if_search
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
-from analysis.what_if import WhatIfQuestion
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.what_if_search import MAX_POINTS, MIN_RATE, find, sweep, sweep_of
 from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
@@ -13,7 +15,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
 
-SECONDS = 120
+SECONDS = 60
 
 
 @cache
@@ -32,6 +34,19 @@ def recorded() -> Recorded:
     columns = [*REQUEST_COLUMNS, "http_status"]
     requests = data.request_table().select(columns)
     return recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def predicted(
+        traffic: Recorded,
+        asked: WhatIfQuestion,
+        draws: int = 2,
+        progress: Callable[[], None] = lambda: None,
+    ) -> WhatIfAnswer:
+        return predict(traffic, asked, draws, progress)
+
+    monkeypatch.setattr(what_if_search, "predict", predicted)
 
 
 def question(edits: Edits = Edits()) -> WhatIfQuestion:  # noqa: B008 -- immutable
