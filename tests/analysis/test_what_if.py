@@ -23,7 +23,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
 
-SECONDS = 240
+SECONDS = 150
 ENGINE = EngineConfig(max_num_seqs=64)
 
 
@@ -51,7 +51,7 @@ def recorded(replicas: int = 1) -> Recorded:
     return recorded_of(requests, data.sample_table(), data.starts, window)
 
 
-def answer(edits: Edits, replicas: int = 1, draws: int = 3) -> WhatIfAnswer:
+def answer(edits: Edits, replicas: int = 1, draws: int = 0) -> WhatIfAnswer:
     window = recorded(replicas).window
     return predict(recorded(replicas), WhatIfQuestion(window, edits), draws)
 
@@ -63,11 +63,19 @@ def truth(name: str, engine: EngineConfig) -> np.ndarray:
     return np.asarray(table[name].drop_null())
 
 
-def test_the_unchanged_window_is_reproduced() -> None:
-    found = answer(Edits(prompt=1.01)).reproduced
+def test_the_unchanged_window_is_reproduced_and_intervals_contain_the_value() -> None:
+    found = answer(Edits(output=1.2), draws=3)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
-        assert found[name]["p50"].error_ratio == pytest.approx(0, abs=0.05)
-        assert found[name]["p99"].error_ratio == pytest.approx(0, abs=0.15)
+        assert found.reproduced[name]["p50"].error_ratio == pytest.approx(0, abs=0.05)
+        assert found.reproduced[name]["p99"].error_ratio == pytest.approx(0, abs=0.15)
+    known = [
+        each
+        for name in METRICS
+        for each in found.predicted[name].values()
+        if each.value is not None and each.low is not None and each.high is not None
+    ]
+    assert len(known) > 10
+    assert all(each.low <= each.value <= each.high for each in known)  # type: ignore[operator]
 
 
 def test_a_window_with_speculation_is_reproduced() -> None:
@@ -143,19 +151,11 @@ def test_each_engine_keeps_its_own_requests() -> None:
 def test_a_short_window_has_at_least_ten_blocks() -> None:
     since_s, length_s, number = blocks_of(recorded())
     assert since_s == pytest.approx(LEAD_S, abs=5)
-    assert length_s == 20
+    assert length_s == 10
     assert number == SECONDS / length_s
     (drawn,) = resampled(recorded(), np.random.default_rng(1)).arrivals
     assert (np.diff(drawn.received_s) >= 0).all()
     assert drawn.received_s.max() <= since_s + SECONDS
-
-
-def test_intervals_contain_the_value() -> None:
-    predicted = answer(Edits(output=1.2)).predicted
-    for name in METRICS:
-        for each in predicted[name].values():
-            if each.value is not None and each.low is not None and each.high is not None:
-                assert each.low <= each.value <= each.high
 
 
 def test_rejected_requests_are_counted() -> None:
@@ -179,7 +179,7 @@ def test_a_window_that_is_not_reproduced_gets_no_prediction() -> None:
         for each in whole.engines
     ]
     question = WhatIfQuestion(whole.window, Edits(output=2.0))
-    found = predict(replace(whole, engines=slow), question, 2)
+    found = predict(replace(whole, engines=slow), question, 0)
     assert found.refused is not None
     assert "allowed: 25%" in found.refused
     assert not found.predicted
@@ -189,7 +189,7 @@ def test_a_filter_reports_its_requests_and_replays_all() -> None:
     whole = recorded()
     tenant = whole.tenants[-1]
     question = WhatIfQuestion(whole.window, Edits(output=1.1), {"tenant": tenant})
-    found = predict(whole, question, 2)
+    found = predict(whole, question, 0)
     assert 0 < found.requests < whole.counted.sum()
 
 

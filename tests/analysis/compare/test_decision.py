@@ -23,7 +23,7 @@ def test_a_faster_server_is_better() -> None:
     assert found.verdict is CompareVerdict.BETTER
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_identical_windows_are_neither_worse_nor_better(seed: int) -> None:
     side = observed(1000, seed)
     found = decide(side, side, Criteria(0.95))
@@ -39,7 +39,7 @@ def test_longer_prompts_and_more_load_are_no_change() -> None:
     assert found.parts.mix_s > 0.005
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (0, 500), (500, 0), (1, 1), (99, 500)])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (500, 0), (99, 500)])
 def test_too_few_requests_are_undecided_with_the_number(before: int, after: int) -> None:
     found = decide(observed(before, 1), observed(after, 2), Criteria(0.5))
     assert found.verdict is CompareVerdict.UNDECIDED
