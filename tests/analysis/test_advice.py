@@ -6,33 +6,26 @@ import pytest
 
 from analysis import advice, what_if
 from analysis.advice import AdviceAnswer, advise
-from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
+from analysis.recorded_traffic import Recorded
 from analysis.what_if import WhatIfQuestion
 from analysis.window_replay import replayed
 from replay.edits import Edits
 from replay.engine_config import EngineConfig
-from simulator.dataset import run
-from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
-
-SECONDS = 120
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 
 @cache
 def recorded(seats: int, replicas: int = 1) -> Recorded:
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS,
-        seed=4,
-        replicas=replicas,
-        engine=EngineConfig(max_num_seqs=seats),
-        workload=Workload(rate_per_s=6.0 * replicas),
+    return recorded_window(
+        *simulated_window(
+            120,
+            seed=4,
+            replicas=replicas,
+            engine=EngineConfig(max_num_seqs=seats),
+            workload=Workload(rate_per_s=6.0 * replicas),
+        )
     )
-    start_ns = config.started_unix_ns
-    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
-    data = run(config)
-    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
-    return recorded_of(requests, data.sample_table(), data.starts, window)
 
 
 def advised(metric: str, seats: int = 20, replicas: int = 1, draws: int = 4) -> AdviceAnswer:

@@ -18,10 +18,10 @@ from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.window_replay import METRICS, blocks_of, replayed, resampled, traffic_of
 from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
-from simulator.dataset import Dataset, run
-from simulator.fleet_config import FleetConfig
+from simulator.dataset import Dataset
 from simulator.workload import Workload
 from store.queries import Window
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 SECONDS = 150
 ENGINE = EngineConfig(max_num_seqs=64)
@@ -31,24 +31,13 @@ ENGINE = EngineConfig(max_num_seqs=64)
 def simulated(
     engine: EngineConfig = ENGINE, replicas: int = 1, rate_per_s: float = 4.0
 ) -> tuple[Dataset, Window]:
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS,
-        seed=11,
-        replicas=replicas,
-        engine=engine,
-        workload=Workload(rate_per_s=rate_per_s),
-    )
-    start_ns = config.started_unix_ns
-    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
-    return run(config), window
+    workload = Workload(rate_per_s=rate_per_s)
+    return simulated_window(SECONDS, seed=11, replicas=replicas, engine=engine, workload=workload)
 
 
 @cache
 def recorded(replicas: int = 1) -> Recorded:
-    data, window = simulated(replicas=replicas, rate_per_s=4.0 * replicas)
-    columns = [*REQUEST_COLUMNS, "http_status"]
-    requests = data.request_table().select(columns)
-    return recorded_of(requests, data.sample_table(), data.starts, window)
+    return recorded_window(*simulated(replicas=replicas, rate_per_s=4.0 * replicas))
 
 
 def answer(edits: Edits, replicas: int = 1, draws: int = 0) -> WhatIfAnswer:
@@ -79,10 +68,8 @@ def test_the_unchanged_window_is_reproduced_and_intervals_contain_the_value() ->
 
 
 def test_a_window_with_speculation_is_reproduced() -> None:
-    data, window = simulated(replace(ENGINE, num_speculative_tokens=4))
-    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
-    traffic = recorded_of(requests, data.sample_table(), data.starts, window)
-    found = predict(traffic, WhatIfQuestion(window, Edits(prompt=1.01)), 0).reproduced
+    traffic = recorded_window(*simulated(replace(ENGINE, num_speculative_tokens=4)))
+    found = predict(traffic, WhatIfQuestion(traffic.window, Edits(prompt=1.01)), 0).reproduced
     for name in ("tpot_s", "e2e_s"):
         for point in ("p50", "p95"):
             assert found[name][point].error_ratio == pytest.approx(0, abs=0.1)
