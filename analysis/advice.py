@@ -22,8 +22,8 @@ MIN_GAIN: Final = 0.02
 up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""For a lever that does not shorten the latency. Its interval does not affect the ranking, so an
-error of 25 % in its width is acceptable."""
+"""Draws for a lever that does not shorten the latency. Its interval does not affect the ranking, so
+an error of 25 % in its width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -78,7 +78,7 @@ class AdviceAnswer:
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """Why there is no prediction."""
+    """None if there is a prediction."""
     unknown: Sequence[str]
     """Levers that a replay cannot judge, each with the reason."""
 

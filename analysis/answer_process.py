@@ -21,12 +21,12 @@ from store.errors import StoreError
 from telemetry import child_process
 
 MAX_BYTES: Final = 4 * 2**30
-"""Address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs less
-(docs/benchmarks.md#shares-by-replay)."""
+"""Limit on the address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs
+less (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_S: Final = 120.0
-"""Elapsed time. The diagnosis of a million requests takes about a second. On a busy machine, a
-replay takes up to 36 s, and its first compilation about 15 s
+"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
+machine, a replay takes up to 36 s, and its first compilation about 15 s
 (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2

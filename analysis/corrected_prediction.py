@@ -17,7 +17,7 @@ NEGLIGIBLE_S: Final = 1e-3
 value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""For an interval from resampled blocks. Below 4 degrees of freedom, `student` is less exact."""
+"""Minimum number of blocks for an interval. Below 4 degrees of freedom, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):

@@ -32,9 +32,8 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""Of the method that computes answers. Increase it if the method computes other shares from the
-same data. The server then recomputes the answers of the last day; older answers show their
-version."""
+"""The version of the method. Increase it if the method computes other shares from the same data.
+The server then recomputes the answers of the last day; older answers show their version."""
 MAX_BYTES: Final = 2**20
 """Maximum length of an answer. One with four causes and two latencies has 20 kB."""
 

@@ -12,8 +12,8 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""At about equal distances in standard deviations of a normal distribution, so that a chart shows
-both the middle and the tail."""
+"""Percentiles at about equal distances in standard deviations of a normal distribution, so that a
+chart shows both the middle and the tail."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:

@@ -24,7 +24,7 @@ MAX_LISTED: Final = 20
 FIRST_NS: Final = 600 * 10**9
 """The first request of a shape is compared with requests received this long after the start."""
 MAX_REQUESTS: Final = 5_000
-"""To read after each start."""
+"""Requests to read after each start."""
 EXITED: Final = "exit"
 """A start's `failure` if the server ended without an exception."""
 LATER: Final = 19

@@ -58,8 +58,8 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Of the unchanged replay; beyond it, no prediction is made. For a real vLLM, it is at most 5 % at
-P50 and 25 % at P99; a disturbed window was 50 % off at P99
+"""Maximum error of the unchanged replay; beyond it, no prediction is made. For a real vLLM, it is
+at most 5 % at P50 and 25 % at P99; a disturbed window was 50 % off at P99
 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
@@ -122,7 +122,7 @@ class WhatIfAnswer:
     """The relative change of each percentile for exactly the recorded traffic: −0.1 is 10 %
     faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """From P1 to P99.9, without percentiles that have too few requests."""
+    """Percentiles from P1 to P99.9, without those that have too few requests."""
     predicted_rps: float | None = None
     predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None

@@ -18,7 +18,7 @@ class Chunks(NamedTuple):
     step_tokens: float
     """Shared by prompts and decodes (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
-    """Of one prompt in a step (`long_prefill_token_threshold`)."""
+    """Maximum length of a chunk of one prompt (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:

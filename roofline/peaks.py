@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Of dense matrix products, on matrix units if the device has them."""
+"""Number formats of dense matrix products, on matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """"MIG 3g.40gb" has three sevenths of the compute units and 40 GB."""

@@ -64,8 +64,8 @@ _CACHE: Final = {
     "nvfp4": 0.5 + _NV_SCALE,
 }
 _FP8_LATENT_BYTES = 656
-"""Per token and layer of `fp8_ds_mla`: 512 elements of 1 byte, 4 scales of 4 bytes, and 64 elements
-of 2 bytes."""
+"""Bytes per token and layer of `fp8_ds_mla`: 512 elements of 1 byte, 4 scales of 4 bytes, and 64
+elements of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:

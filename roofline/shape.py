@@ -50,16 +50,16 @@ class Precision:
     """The bytes per element, and the number formats of matrix products."""
 
     plain_bytes: float
-    """Of an activation, or of an unquantised weight (embedding tables, routers)."""
+    """Bytes of an activation, or of an unquantised weight (embedding tables, routers)."""
     linear_bytes: float
-    """Of a weight in attention and feed-forward layers, including its part of the scales."""
+    """Bytes of a weight in attention and feed-forward layers, including its part of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """For unquantised weights: a key of `Device.flops_per_s`."""
+    """Number format for unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
-    """In attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device without this
-    format computes in `plain_math`."""
+    """Number format in attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device
+    without this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,5 +123,6 @@ class ModelShape:
 
     @property
     def kv_token_bytes(self) -> float:
-        """In all layers, without copies on several GPUs: 128 KiB for Llama-3-8B."""
+        """KV-cache bytes of one token in all layers, without copies on several GPUs: 128 KiB for
+        Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

@@ -31,7 +31,8 @@ class GpuWork:
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """If all are written to memory and read again. Fused kernels avoid some of these transfers."""
+    """Activations between layers, if all are written to memory and read again. Fused kernels avoid
+    some of these transfers."""
     linear_flops: FloatArray
     """In the number format of quantised weights."""
     plain_flops: FloatArray
@@ -45,7 +46,7 @@ class GpuWork:
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """If no activation stays in the GPU's caches."""
+        """All bytes, if no activation stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -89,14 +90,15 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Per GPU, for one row of each embedding table (tokens and positions). Only one rank stores
-    each row."""
+    """Elements per GPU of one row of each embedding table (tokens and positions). Only one rank
+    stores each row."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Per GPU, token and layer. With latent attention, every rank stores the whole vector."""
+    """Cached elements per GPU, token and layer. With latent attention, every rank stores the whole
+    vector."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context

@@ -7,7 +7,8 @@ from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
-"""Values of a claim. Microsoft Entra ID sends at most 200 groups, and a link if there are more."""
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups, and a link if
+there are more."""
 LONGEST_VALUE: Final = 1_024
 
 

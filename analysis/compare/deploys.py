@@ -22,8 +22,8 @@ STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
-"""To read on each side; a comparison uses 10,000 of them. Two latencies of 50,000 requests take
-about 4 s of CPU time."""
+"""Requests to read on each side; a comparison uses 10,000 of them. Two latencies of 50,000 requests
+take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
 """An objective that requires 99 % good requests is met if the P99 is within its threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")

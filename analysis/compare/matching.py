@@ -11,7 +11,8 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 MATCHES: Final = 30
-"""In a large group. The mean of 30 latencies has a fifth of the standard deviation of one."""
+"""Matches in a large group. The mean of 30 latencies has a fifth of the standard deviation of
+one."""
 FEWER: Final = (10, 15)
 """Numbers of matches in groups of fewer than 75 (5 · 15) and 150 (5 · 30) requests, so that matches
 stay near. Each divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""

@@ -26,8 +26,8 @@ from telemetry.starts import EngineStart, loading_from
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """The default retention of requests."""
 MAX_PROCESSES: Final = 8
-"""Of a configuration, 0.1 s each. With 8 values, a standard deviation is known to within a factor
-of 2."""
+"""Processes of a configuration, 0.1 s each. With 8 values, a standard deviation is known to within
+a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
 """Limits of the requests that are read of an earlier process."""

@@ -14,8 +14,8 @@ from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
-"""Between two starts of one rolling deployment: Kubernetes considers a Deployment without progress
-for 600 s as failed (progressDeadlineSeconds)."""
+"""Maximum time between two starts of one rolling deployment: Kubernetes considers a Deployment
+without progress for 600 s as failed (progressDeadlineSeconds)."""
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
 CONFIGURATION: Final = "The configuration"
@@ -28,7 +28,7 @@ class ServerChange:
     to the last start."""
 
     what: str
-    """As the subject of a sentence."""
+    """What changed, as the subject of a sentence."""
     from_unix_ns: int
     to_unix_ns: int
 

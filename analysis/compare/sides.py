@@ -66,7 +66,9 @@ class SideRequests:
 
 
 def requests_of(table: pa.Table) -> SideRequests:
-    """If the phases are unknown, the time to the first token counts as the prefill, and the rest as
+    """Add the work of other requests around each request.
+
+    If the phases are unknown, the time to the first token counts as the prefill, and the rest as
     the decode.
 
     Args:

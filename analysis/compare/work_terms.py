@@ -18,7 +18,7 @@ METRICS: Final[Mapping[str, str]] = {
     "e2e": "e2e_s",
     "queue": "queue_s",
 }
-"""By name: the column in a table of requests."""
+"""The column of each latency in a table of requests."""
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:

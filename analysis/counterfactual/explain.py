@@ -28,8 +28,8 @@ from store.columns.request_columns import request_columns
 from store.queries import Window
 
 MAX_REQUESTS: Final = 8_000
-"""In each replayed range. With four factors, there are 240 replays of the window and 15 of the
-baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
+"""Requests in each replayed range. With four factors, there are 240 replays of the window and 15 of
+the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(

@@ -20,7 +20,7 @@ _LONGER: Final = {
     FactorKind.LONG_PROMPTS: FactorKind.PROMPTS,
     FactorKind.LONG_OUTPUTS: FactorKind.OUTPUTS,
 }
-"""From each factor that adds long requests to the factor that makes all requests longer."""
+"""Maps each factor that adds long requests to the factor that makes all requests longer."""
 
 
 def grouped_by_rate(
