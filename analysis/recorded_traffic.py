@@ -77,11 +77,6 @@ _COEFFICIENTS: Final = (
 assert len(_WORK) == len(_COEFFICIENTS) == COEFFICIENTS
 _NS: Final = 10**9
 
-UNMODELLED: Final[Mapping[str, str]] = {
-    "lora.max_loras": "LoRA adapters",
-}
-"""Engine arguments that the replay does not model, with names for messages."""
-
 
 class NotReplayableError(ValueError):
     """The window cannot be replayed."""
@@ -374,9 +369,8 @@ def engine_config(
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not
             model.
     """
-    for name, feature in UNMODELLED.items():
-        if arguments.get(name):
-            raise NotReplayableError(f"{where} uses {feature}, which the replay does not model")
+    if arguments.get("lora.max_loras"):
+        raise NotReplayableError(f"{where} uses LoRA adapters, which the replay does not model")
     if int(arguments.get("parallel.pipeline_parallel_size", 1)) > 1:
         raise NotReplayableError(
             f"{where} uses pipeline parallelism, which the replay does not model"

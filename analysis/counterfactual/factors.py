@@ -42,14 +42,8 @@ class FactorKind(Enum):
 
 RATES: Final = (FactorKind.RATE, FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
 LENGTHS: Final = (
-    *(
-        FactorKind.PROMPTS,
-        FactorKind.OUTPUTS,
-        FactorKind.OUTGROWN_BLOCKS,
-        FactorKind.CACHE_HITS,
-        FactorKind.DELIVERY,
-    ),
-    FactorKind.GRAMMAR,
+    *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
+    *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR),
 )
 """Factors that give each request another value in one column."""
 

@@ -51,16 +51,8 @@ def _hop_json(hop: RequestHop) -> dict[str, Any]:
 
 
 SORTABLE: Final = (
-    *(
-        "started_at",
-        *LABELS,
-        "outcome",
-        "ttft_s",
-        "first_content_s",
-        "tpot_s",
-        "e2e_s",
-        *JOINED_PHASES,
-    ),
+    *("started_at", *LABELS, "outcome", "ttft_s", "first_content_s", "tpot_s", "e2e_s"),
+    *JOINED_PHASES,
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
 """The keys of phases are in the object `phases`."""
