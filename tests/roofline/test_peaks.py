@@ -82,20 +82,6 @@ def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
     assert turing.flops_in("bf16", "bf16") is None
 
 
-def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
-    given: dict[str, Any] = {
-        "NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}},
-        "NVIDIA H100 80GB HBM3": {"bytes_per_s": 3.0e12},
-    }
-    new, changed = (device_named(name, given) for name in given)
-    assert new is not None
-    assert changed is not None
-    assert (new.bytes_per_s, new.flops_per_s) == (4.0e12, {"bf16": 148e12})
-    assert (changed.bytes_per_s, changed.flops_per_s["bf16"]) == (3.0e12, 989.5e12)
-    assert "NVIDIA H20" in known_devices(given)
-    assert device_named("NVIDIA H20") is None
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
