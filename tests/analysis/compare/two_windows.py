@@ -18,7 +18,7 @@ from store.writer import Writer
 from telemetry.starts import read, written
 
 START_S = 1_763_634_000
-SECONDS = 140
+SECONDS = 180
 BEFORE = Window(START_S * 10**9, (START_S + SECONDS) * 10**9)
 AFTER = Window((START_S + 600) * 10**9, (START_S + 600 + SECONDS) * 10**9)
 CONFIG = FleetConfig(
