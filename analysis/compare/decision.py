@@ -26,8 +26,8 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""On each side, and of the effective number before the change (`Matches.effective`). With fewer,
-the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum on each side, and of the effective number before the change (`Matches.effective`). With
+fewer, the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change."""
 MIN_FOR_WORSE: Final = 0.1
@@ -82,7 +82,7 @@ class CompareDecision:
 
     @property
     def change_s(self) -> Interval | None:
-        """The change in seconds."""
+        """The interval of the change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))
