@@ -1,4 +1,1 @@
-"""Queries that commands, pages and alerts share.
-
-Each function reads the store and returns a result object.
-"""
+"""Queries that commands, pages and alerts share."""

@@ -1,7 +1,8 @@
 """Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
-A replay predicts latencies, attainment and cost, but not the quality of another model's output, and
-not the delay of a network. The precondition of a lever states what you must check or provide before
-the change."""
+
+A replay does not predict the quality of another model's output or network delays. A lever's
+precondition states what you must check or provide first.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,22 +18,20 @@ from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
 MIN_GAIN: Final = 0.02
-"""Minimum relative reduction of a latency that counts as a gain. The replay of an unchanged
-simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
+"""Minimum relative reduction that counts as a gain. The replay of an unchanged simulated window is
+up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of resampled replays (draws) for a lever that does not shorten the latency. The confidence
-interval of such a lever does not affect the ranking, so an error of 25 % in its width is
-acceptable."""
+"""Draws for a lever that does not shorten the latency. Its interval does not affect the ranking, so
+an error of 25 % in its width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
-"""The effort of each kind of change, relative to a restart with a changed argument. The numbers
-only define an order. They were not measured."""
+"""The effort of each kind of change. The numbers only define an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceLever:
-    """One change to try, with its effort and its precondition."""
+    """One change to try."""
 
     name: str
     edits: Edits
@@ -50,36 +49,36 @@ class Advice:
 
     @property
     def gain(self) -> Predicted:
-        """Return the relative change of the P99: −0.1 means that the P99 falls by 10 %."""
+        """The relative change of the P99: −0.1 is 10 % lower."""
         return self.answer.gains[self.metric]["p99"]
 
     @property
     def median_gain(self) -> Predicted:
-        """Return the relative change of the P50: −0.1 means that the P50 falls by 10 %."""
+        """The relative change of the P50."""
         return self.answer.gains[self.metric]["p50"]
 
     @property
     def helps(self) -> bool:
-        """Return whether all values in the confidence interval of the P99's change are below 0."""
+        """Whether the whole interval of the P99's change is below 0."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
-    """Return whether the predicted P99 falls by at least `MIN_GAIN`, and the engines can keep up
-    with the load. The confidence interval of the change is ignored."""
+    """Whether the predicted P99 falls by at least `MIN_GAIN`, whatever its interval, and the
+    engines can keep up."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """The levers (possible changes) that were replayed. Helpful levers come first, sorted by gain
-    relative to effort."""
+    """The levers that were replayed. Helpful levers come first, sorted by gain relative to
+    effort."""
 
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """Why there is no prediction; None if there is one."""
+    """None if there is a prediction."""
     unknown: Sequence[str]
     """Levers that a replay cannot judge, each with the reason."""
 
@@ -91,14 +90,12 @@ def advise(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> AdviceAnswer:
-    """Replay each lever (possible change of the servers) that applies to the engines of the window.
+    """Replay each lever that applies to the engines of the window.
 
     Args:
-        question: selects the requests whose latencies are reported. The edits of the question are
-            ignored.
+        question: selects the requests to report. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
-        draws: number of resampled replays for the confidence interval of each lever that shortens
-            the latency. Each other lever gets at most `FEWER_DRAWS` replays.
+        draws: for each lever that shortens the latency. Others get at most `FEWER_DRAWS`.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -117,11 +114,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """Yield the levers (possible changes) that apply to the recorded engines, in the usual order of
-    optimisation.
-
-    Levers that a replay cannot judge are appended to `unknown`.
-    """
+    """The levers in the usual order of optimisation. Those that a replay cannot judge are appended
+    to `unknown`."""
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
@@ -159,8 +153,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
         if budget >= config.max_num_seqs:
             yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
     if not config.long_prefill_token_threshold:
-        # vLLM calls a prompt long if it has more tokens than this threshold. If vLLM limits partial
-        # prefills, the default threshold is 4 % of max_model_len.
+        # If vLLM limits partial prefills, the default threshold of a long prompt is 4 % of
+        # max_model_len.
         limit = max(1, round(config.max_model_len * 0.04))
         yield lever(
             "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"
@@ -185,7 +179,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:
-    """Return why the effect of a quantisation cannot be extrapolated; None if it can be."""
+    """Why the effect of a quantisation cannot be extrapolated; None if it can be."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

@@ -1,8 +1,8 @@
-"""Compute answers in a child process with limits on memory and time.
+"""Compute answers in a child process, so that only the child ends if the computation needs too much
+memory or hangs.
 
-If the computation needs too much memory or hangs, only the child ends. A computation may yield
-several answers, each better than the previous one. If the child ends early, the result is the
-newest answer.
+A computation may yield several answers, each better than the previous one. The result is the
+newest.
 """
 
 import os
@@ -21,24 +21,23 @@ from store.errors import StoreError
 from telemetry import child_process
 
 MAX_BYTES: Final = 4 * 2**30
-"""Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
-reserves 2.6 GB; a replay needs less (docs/benchmarks.md#shares-by-replay)."""
+"""Limit on the address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs
+less (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_S: Final = 120.0
-"""Limit on the elapsed time of the child process, in seconds. The diagnosis of a million requests
-takes about a second; on a busy machine, a replay takes up to 36 s, and its first compilation about
-15 s (docs/benchmarks.md#shares-by-replay)."""
+"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
+machine, a replay takes up to 36 s, and its first compilation about 15 s
+(docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2
-"""Maximum number of child processes at the same time. Further computations wait."""
+"""Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The kinds of messages that the child sends. The first byte of a message is its kind. A message of
-kind `_STEP` or `_COMPILING` has only this byte. In all other messages, the length of the content
-follows (in `_LENGTH` bytes), and then the content."""
+"""The kinds of messages from the child: the first byte. All but `_STEP` and `_COMPILING` also have
+the length of their content (`_LENGTH` bytes), and the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of the content of a message, in bytes."""
+"""Maximum bytes of a message's content."""
 
 _TOO_LONG: Final = "it took longer than "
 
@@ -46,16 +45,14 @@ _turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
-"""A function that yields answers, each better than the previous one. The function must be defined
-in a module, or be a `functools.partial` of such a function, so that the child can import it. The
-function calls its second argument after each step of the computation. If the code of the replay
-must be compiled, the function calls its third argument before the compilation."""
+"""A function that yields answers, each better than the previous one. The child imports it: define
+it in a module, or use a `functools.partial` of such a function. It calls its second argument after
+each step, and its third before the code of the replay is compiled."""
 
 
 class ChildAnswer(NamedTuple):
-    """The result of a child process. `answer` is the newest answer, or None. `problem` states why
-    there is no better answer; None if the computation finished. `unavailable` is true if the
-    database could not be read."""
+    """`answer` is the newest answer, or None. `problem` states why there is no better one; None if
+    the computation finished. `unavailable`: the database could not be read."""
 
     answer: Any = None
     problem: str | None = None
@@ -63,7 +60,7 @@ class ChildAnswer(NamedTuple):
 
 
 def nothing() -> None:
-    """Do nothing: the default if a caller needs no progress."""
+    """Do nothing."""
 
 
 def answer_in_child(
@@ -73,14 +70,14 @@ def answer_in_child(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> ChildAnswer:
-    """Compute answers in a child process, and return the last answer before the child ended.
+    """Compute answers in a child process, and return the last one.
 
     Args:
-        engine: the database, from `open_database`; another process must be able to read it.
-        progress: called after each step of the computation.
+        engine: from `open_database`; another process must be able to read it.
+        progress: called after each step.
         compiling: called before the code of the replay is compiled.
     """
-    # The URLs may contain a password, so they are sent on standard input, not as arguments.
+    # The URLs may contain a password, so they are not arguments.
     opened, access = urls(engine), access_of(engine)
     with _turns:
         try:
@@ -114,8 +111,8 @@ def answer_in_child(
 
 
 def took_too_long(problem: str | None) -> bool:
-    """Return whether a `ChildAnswer.problem` states that the time limit ended the computation. The
-    same computation may succeed on a less busy machine."""
+    """Whether a `ChildAnswer.problem` is the time limit, which a less busy machine may not
+    reach."""
     return problem is not None and problem.startswith(_TOO_LONG)
 
 
@@ -138,11 +135,9 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 
 
 def main() -> None:
-    """Read the question from standard input, limit the memory, and write the answers as messages to
-    standard output."""
+    """Answer the question on standard input with messages on standard output."""
     child_process.limit_memory(MAX_BYTES)
-    # Libraries may print to standard output. Redirect their text to standard error, so that only
-    # messages are on the pipe.
+    # Libraries may print to standard output, which is for messages only.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

@@ -1,9 +1,6 @@
-"""Choose the default baseline of a window: the latest range that lies before the window and has no
-incident.
+"""Choose the default baseline of a window: the latest earlier range without an incident. Pure.
 
-Pure. Usually the baseline is the range just before the window. If an incident was open in that
-range, both ranges are slow, and the comparison finds no difference. In this case, the baseline ends
-at the start of the incident, or earlier if it would overlap another incident.
+If an incident was open just before the window, both ranges are slow and would not differ.
 """
 
 from collections.abc import Sequence
@@ -17,8 +14,7 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline. `before` is the incident that begins at the end of the baseline; None if the
-    baseline ends at the start of the window."""
+    """`before` is the incident that begins at the baseline's end; None if it ends at the window."""
 
     span: Span
     before: IncidentRow | None = None
@@ -27,11 +23,8 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """Return the latest range that lies before a window and overlaps no incident.
-
-    Args:
-        length_ns: length of the baseline in nanoseconds; None for the window's length.
-    """
+    """The latest range before a window that overlaps no incident, by default of the window's
+    length."""
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
     while met := [row for row in incidents if _overlaps(row, end_ns - length_ns, end_ns)]:
@@ -41,8 +34,7 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """Return the incidents that overlap a window, sorted by start time. If two incidents start at
-    the same time, one of severity "page" comes before one of severity "ticket"."""
+    """The incidents that overlap a window, by start time, a page before a ticket."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))
 

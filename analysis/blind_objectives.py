@@ -1,9 +1,8 @@
-"""Check in the store whether an objective counted the requests or probes of the last hour. An
-objective is blind if it should count requests or probes, but counts too few to alert.
+"""Check in the store whether an objective is blind: it counted too few requests or probes in the
+last hour to alert.
 
-The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
-`late` (requests arrive too late to be counted). The store has no such reason, because it counts a
-late request at the time when the request ended.
+The generated Prometheus rules check the same on `/metrics`. Their reason `late` does not exist
+here, because the store counts a late request at its end.
 """
 
 from collections import Counter
@@ -25,12 +24,11 @@ _NS: Final = 10**9
 def blind_reason(
     engine: Engine, objective: Objective, tallies: Sequence[Tally], at_s: int
 ) -> str | None:
-    """Return a key of `alerts.blindness.REASONS`, or None if the objective is not blind.
-
-    The groups of an objective are checked together, as in the rule on `/metrics`.
+    """A key of `alerts.blindness.REASONS`, or None if the objective is not blind.
 
     Args:
-        tallies: the counts of all groups, for at least the hour before `at_s`.
+        tallies: the counts of all groups, which are checked together, for at least the hour before
+            `at_s`.
     """
     if not objective.alert_when_no_data:
         return None
@@ -42,9 +40,7 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # If no request was counted or excluded, read the number of all requests. This number shows
-    # whether there were no requests, or whether the objective's `where` matched none of the
-    # requests.
+    # Distinguish no requests from requests that the objective's `where` does not match.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,7 +1,6 @@
-"""Select one report of each lookup in a cache.
+"""Select one report of each lookup in a cache. Pure.
 
-Several spans may report one lookup: the span of the call to the model, the HTTP span inside that
-span (from a header of the response), and the gateway's own spans. Pure.
+The call's span, the HTTP span inside it and the gateway's spans may all report one lookup.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +14,13 @@ KNOWN = frozenset({CacheResult.HIT.value, CacheResult.MISS.value})
 def one_of_each(
     reports: Sequence[CacheLookupReport], models: Mapping[Call, str] | None = None
 ) -> list[CacheLookupReport]:
-    """Return one report of each lookup.
+    """One report of each lookup. Lookups of embeddings and of answers are separate.
 
-    Within a trace, only the reports of one service are used: the service with the earliest report.
-    If the application reports lookups, the application is this service. If a span and its parent
-    report the same lookup, the parent's report is used. Reports with a known result are preferred.
-    If a trace has a lookup in a cache of embeddings and a lookup in a cache of answers, they count
-    as two lookups.
+    Reports with a known result are preferred. Within a trace, only the service with the earliest
+    report counts. A parent's report replaces its child's.
 
     Args:
-        models: the model of each call, which is used for reports that contain no model.
+        models: the model of each call, for reports without a model.
     """
     known = [each for each in reports if each.result in KNOWN]
     traces = {_trace(each) for each in known}

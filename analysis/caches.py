@@ -1,7 +1,6 @@
-"""Compute hit rates, answer times and estimated savings of caches in front of the model.
+"""Hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit does not reach the model, so it is not a request: no percentile, objective or bill includes
-it. The savings of a hit are estimated from the requests that the model answered in the same range.
+A hit does not reach the model: no percentile, objective or bill includes it.
 """
 
 from collections import Counter, defaultdict
@@ -29,11 +28,11 @@ from telemetry.requests import Outcome, PricedBy
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")
 MAX_READ: Final = 100_000
-"""Maximum number of reports to read, the newest first. Reading them takes 1.5 s of CPU time."""
+"""The newest reports, which take 1.5 s of CPU time."""
 MAX_GROUPS: Final = 200
-"""Maximum number of groups. Rollups have the same limit for models and routes."""
+"""As in rollups for models and routes."""
 BINS: Final = 100
-"""Number of bins of equal width into which the similarities from 0 to 1 are divided."""
+"""Bins of equal width, for similarities from 0 to 1."""
 ESTIMATE: Final = (
     "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"
@@ -45,7 +44,7 @@ _ANSWERED: Final = tuple(each.value for each in Outcome if each.answered)
 
 @dataclass(frozen=True, slots=True)
 class CachesQuestion:
-    """The lookups to count, the labels to group them by, and the prices of the engines."""
+    """The lookups to count, and the prices of the engines."""
 
     window: Window
     prices: PriceList
@@ -55,7 +54,7 @@ class CachesQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MeanRequest:
-    """The mean values of the requests that a model answered. Unknown values are None."""
+    """The means of the requests that a model answered. Unknown values are None."""
 
     requests: int
     usd: float | None
@@ -64,8 +63,7 @@ class MeanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CacheTimes:
-    """Median and 95th percentile of the durations of lookups or answers, in seconds. None if no
-    duration is known."""
+    """Durations; None if none is known."""
 
     p50_s: float | None
     p95_s: float | None
@@ -77,11 +75,10 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits / (hits + misses), and the lower and upper bound of its 95 % confidence interval;
-            None if there are neither hits nor misses.
+        rate: hits / (hits + misses) with its 95 % interval; None without either.
         answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
-        saved_usd: the estimated US dollars that the `priced_hits` saved; None without such hits.
-        saved_engine_s: the estimated engine time in seconds that the `timed_hits` saved.
+        saved_usd: estimate for the `priced_hits`; None without such hits.
+        saved_engine_s: estimate of the engine time for the `timed_hits`.
     """
 
     labels: tuple[str | None, ...]
@@ -97,12 +94,12 @@ class CacheGroup:
 
     @property
     def hits(self) -> int:
-        """Return the number of hits."""
+        """Number of hits."""
         return self.results.get(CacheResult.HIT, 0)
 
     @property
     def misses(self) -> int:
-        """Return the number of misses."""
+        """Number of misses."""
         return self.results.get(CacheResult.MISS, 0)
 
 
@@ -121,16 +118,13 @@ class CachesAnswer:
 
     Attributes:
         window: the range that was read; shorter than the given range if there are too many reports.
-        reports: the number of reports in the given range. Several reports may describe the same
-            lookup.
-        groups: the groups of lookups, the group with the most lookups first. Groups beyond
-            `MAX_GROUPS` are one group `_other`.
-        similarity: for the cache `similarity_of`, the bins that have lookups.
-        similarity_of: the cache that reported the most similarities. Only this cache is shown,
-            because each cache has its own threshold.
+        reports: the number of reports in the given range. A lookup may have several.
+        groups: the largest first. Groups beyond `MAX_GROUPS` are one group `_other`.
+        similarity: the bins of the cache `similarity_of` that have lookups.
+        similarity_of: the cache with the most similarities. Each cache has its own threshold, so
+            only one is shown.
         other_similarities: the number of similarities of other caches.
-        lowest_hit: the smallest similarity of a hit. A hit near this similarity has the highest
-            risk of a wrong answer.
+        lowest_hit: the smallest similarity of a hit: the highest risk of a wrong answer.
     """
 
     window: Window
@@ -186,13 +180,12 @@ def _matches(lookup: CacheLookupReport, where: Mapping[str, str | None]) -> bool
 _Key = tuple[str | None, str]
 """The tenant (`EVERY` for all tenants) and the model."""
 EVERY: Final = "\x00every tenant"
-"""Stands for all tenants. No tenant has this name, because the collector replaces null
-characters."""
+"""Stands for all tenants. The collector replaces null characters, so no tenant has this name."""
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
-    """Return the mean values of the answered requests: for each pair of tenant and model, and for
-    each model over all tenants. Empty if the reader may not see costs."""
+    """The mean values of the answered requests, by tenant and model, and by model over all tenants.
+    Empty if the reader may not see costs."""
     try:
         costs = bill(read_billing_data(engine, window, _BY), prices).costs
     except NotAllowed:
@@ -247,10 +240,8 @@ def _group(
 def _replaced_request(
     hit: CacheLookupReport, means: Mapping[_Key, MeanRequest]
 ) -> MeanRequest | None:
-    """Estimate the request that the model did not receive because of this cache hit. Return the
-    mean values of the requests of the same tenant to the same model. If this tenant sent no
-    requests to the model, return the mean values over all tenants. If no tenant sent requests to
-    the model, return None."""
+    """Estimate the request that a hit saved: the mean of the tenant's requests to the model, else
+    of all tenants' requests; None without any."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
@@ -270,7 +261,7 @@ def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float 
     }
     for each in lookups:
         if each.similarity is not None and each.result in numbers:
-            # 1e-9 is added, because 0.29 · 100 is 28.999… in floating point.
+            # 0.29 · 100 is 28.999… in floating point.
             numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
     hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
     lowest = min(

@@ -18,29 +18,25 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""If a cause's share by accounting is above this value, texts call it "probably most" of the growth
-of the latency. A share by accounting is a detector's estimate from the work and time of engine
-steps. It is less reliable than a share by replay. In simulations, "most" was right for 94 % of
-single faults, and for 63 % of the cases with two faults at the same time. More precise words were
-wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""Above this share by accounting, texts call a cause "probably most" of the growth. In simulations,
+"most" was right for 94 % of single faults, and for 63 % of cases with two faults. More precise
+words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share of the growth in words. Use this function for shares by accounting (a
-    detector's estimates), because their percentages are not reliable."""
+    """A share by accounting in words, because its percentage is not reliable."""
     return "probably most" if share > MAJORITY_SHARE else "a part"
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share. A share by replay becomes a percentage with its confidence interval. A share
-    by accounting becomes words."""
+    """A share by replay with its interval; a share by accounting in words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """Return a sentence with the largest cause, its share and an action, or None without causes."""
+    """The largest cause, its share and an action; None without causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]
@@ -54,7 +50,7 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], str]) -> str:
-    """Return a sentence about the time outside the servers."""
+    """The growth of the time outside the servers."""
 
     def median(value_s: float, interval_s: tuple[float, float]) -> str:
         low, high = map(seconds, interval_s)
@@ -69,7 +65,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:
-    """Return a sentence that states how the shares of the causes were computed."""
+    """How the shares of the causes were computed."""
     replay = explanation.replay
     if replay is not None:
         return (
@@ -85,6 +81,6 @@ def method_sentence(explanation: Explanation, seconds: Callable[[float | None], 
 
 
 def cause_text(cause: Cause) -> str:
-    """Return the description of a cause, with its labels."""
+    """The description of a cause, with its labels."""
     where = ", ".join(f"{key} {value}" for key, value in cause.where.items())
     return f"{SUMMARIES[cause.id]}{f' ({where})' if where else ''}"

@@ -1,7 +1,6 @@
 """Compute predictions from measured values and two replays (decision 079).
 
-The prediction is: measured value × edited replay / unchanged replay. The unchanged replay has the
-recorded configuration; the edited replay has the change. An error of the model cancels out in the
+Prediction = measured value × edited replay / unchanged replay. The model's error cancels out in the
 ratio.
 """
 
@@ -14,12 +13,11 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""If a latency is below this duration in seconds, the ratio of two replays is not meaningful. The
-prediction is then the measured value plus the difference of the replays."""
+"""Below this latency, the ratio of two replays is meaningless. The prediction is then the measured
+value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks of time from which a confidence interval is computed by resampling. With
-5 blocks, Student's t has 4 degrees of freedom. With fewer blocks, `student` is less exact."""
+"""Minimum number of blocks for an interval. Below 4 degrees of freedom, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -45,12 +43,8 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the predicted percentiles of a latency to the predicted percentiles of a longer latency
-    that contains it.
-
-    For example, TTFT is a part of E2E. Both latencies are corrected separately, so the part could
-    exceed the whole.
-    """
+    """Limit the percentiles of a latency, such as TTFT, to those of a longer one that contains it.
+    Each is corrected separately."""
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
@@ -62,14 +56,12 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 
 
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
-    """Return the corrected prediction of each percentile: `measured` × `then` / `now`.
-
-    The results never decrease: a smaller result is raised to the result of the percentile below.
+    """The predicted percentiles: `measured` × `then` / `now`. They never decrease: a smaller one is
+    raised to the one below.
 
     Args:
-        measured: the measured percentiles in ascending order; NaN if unknown.
-        now: the same percentiles of the unchanged replay.
-        then: the same percentiles of the edited replay.
+        measured: in ascending order; NaN if unknown.
+        now, then: of the unchanged and of the edited replay.
     """
     small = np.minimum(measured, now) < NEGLIGIBLE_S
     by_ratio = measured * then / np.where(small, 1.0, now)
@@ -82,14 +74,12 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 class RankCorrection:
     """Corrects each value of an edited replay with the error of the unchanged replay.
 
-    The correction multiplies a value by a ratio: the measured value / the value of the unchanged
-    replay. Both are taken at the rank of the corrected value. If the measured or the replayed value
-    is below `NEGLIGIBLE_S`, the correction adds their difference instead. A rank is a position in
-    ascending order, from 0 (smallest value) to 1.
+    The correction multiplies by measured / unchanged value at the same rank. If either is below
+    `NEGLIGIBLE_S`, it adds their difference instead. A rank is a position in ascending order, from
+    0 to 1.
 
     Args:
-        now: the values of the unchanged replay; NaN if unknown.
-        measured: the measured values; NaN if unknown.
+        now, measured: the values of the unchanged replay, and the measured values; NaN if unknown.
     """
 
     def __init__(self, now: FloatArray, measured: FloatArray) -> None:
@@ -97,7 +87,7 @@ class RankCorrection:
         self._measured = np.sort(measured[np.isfinite(measured)])
 
     def corrected(self, then: FloatArray) -> FloatArray:
-        """Return the values of the edited replay, each corrected at its rank."""
+        """Correct each value at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
         order = known[np.argsort(then[known], kind="stable")]
@@ -105,7 +95,7 @@ class RankCorrection:
         return found
 
     def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
-        """Return the corrected values of the edited replay (`then`, sorted) at these ranks."""
+        """The corrected values of the edited replay (`then`, sorted) at these ranks."""
         return self._at(ranks, values_at(ranks, then))
 
     def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
@@ -118,43 +108,39 @@ class RankCorrection:
 
 
 def _ranks(number: int) -> FloatArray:
-    """Return (i + ½)/n for the i-th of n sorted values."""
+    """(i + ½)/n for the i-th of n sorted values."""
     return (np.arange(number) + 0.5) / number
 
 
 def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
-    """Return the values of `ordered` (sorted) at these ranks, interpolated between its values."""
+    """The values of `ordered` (sorted) at these ranks, interpolated."""
     return np.interp(ranks, _ranks(ordered.size), ordered)
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, two ranks in the recorded window. The quantile of a later window is
-    expected between the values at these ranks."""
+    """Two ranks in the recorded window for each quantile, between whose values a later window's
+    quantile is expected."""
 
     low: FloatArray
     high: FloatArray
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """Return, for each quantile q, a lower and an upper rank in the recorded window. In 95 % of
-    later windows, the quantile q lies between the values at these two ranks.
+    """For each q, the ranks between whose values the quantile of 95 % of later windows lies.
 
-    A predicted quantile has an error, because the share of requests below the quantile differs
-    between windows of the same traffic. A share is a mean over many requests, so a few blocks of
-    time are enough to estimate its variance. After the transformation arcsin √share, the variance
-    is nearly independent of the share. The variance is doubled, because the recorded window and a
-    later window are two independent samples.
+    The share of requests below the quantile varies between windows of the same traffic. It is a
+    mean over many requests, so a few blocks estimate its variance. After arcsin √share, the
+    variance is nearly independent of the share. It is doubled, because both windows are samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay. For each q, let v be the quantile q in the
-            replay of the whole traffic. The array contains the share of the resampled replay's
-            values that are at most v. NaN if the resampled replay has no values.
+        shares: one array (k,) for each resampled replay: the share of its values that are at most
+            the whole replay's quantile q. NaN if it has no values.
 
     Returns:
-        The bounds, or None if there are too few draws or blocks.
+        None if there are too few draws or blocks.
     """
     widening = small_sample_factor(blocks)
     known = [each for each in shares if np.isfinite(each).all()]
@@ -169,14 +155,10 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor by which a normal interval from few resampled blocks must be widened.
-    Return None for fewer than `MIN_BLOCKS` blocks.
+    """The factor that widens a normal interval from few resampled blocks; None below `MIN_BLOCKS`.
 
-    Args:
-        z: half the width of the normal interval in standard deviations.
-
-    The variance of n resampled blocks is too small: it is (n − 1)/n times the true variance. This
-    variance is itself uncertain, so Student's t replaces the normal quantile.
+    The variance of n resampled blocks is (n − 1)/n times the true variance. It is itself uncertain,
+    so Student's t replaces the normal quantile `z`.
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
@@ -186,12 +168,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """Return the quantile of Student's t distribution that has the same probability as a normal
-    quantile.
-
-    Args:
-        freedom: degrees of freedom, at least 3.
-        z: the normal quantile.
+    """The quantile of Student's t with the same probability as the normal quantile `z`, for at
+    least 3 degrees of freedom.
 
     Source: Abramowitz and Stegun's expansion 26.7.5, exact to 1 % from 3 degrees of freedom and to
     0.3 % from 4, for z = 1.96.
@@ -212,8 +190,7 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return a confidence interval for each quantile q. The interval contains the quantile in 95 %
-    of later windows with the same distribution.
+    """A 95 % interval for each quantile of later windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.
@@ -229,9 +206,8 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # A later window may exceed the recorded window's largest value, so this value is no upper
-        # bound. The interval is made symmetric, because a later window of the same traffic is as
-        # likely to be slower as to be faster.
+        # The recorded window's largest value is no upper bound: a later window may exceed it. The
+        # interval is then symmetric, because slower and faster windows are equally likely.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))
@@ -242,5 +218,5 @@ def intervals(
 
 
 def none_if_nan(value: float) -> float | None:
-    """Return a value as a float; None instead of NaN."""
+    """A float; None instead of NaN."""
     return None if np.isnan(value) else float(value)

@@ -1,4 +1,4 @@
-"""Compute the cost of a time range: the bill, and comparisons with managed APIs."""
+"""The cost of a time range: the bill, and comparisons with managed APIs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ from store.queries import Window
 from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
-"""Maximum length in seconds of the intervals for which `sustained_rate` checks the objectives."""
+"""Longest intervals for which `sustained_rate` checks the objectives."""
 MINUTE_S: Final = 60
 SECOND_NS: Final = 10**9
 
@@ -45,15 +45,14 @@ class CostQuestion:
     window: Window
     prices: PriceList
     by: Sequence[str] = ()
-    """Labels to group by, which may include `hour`."""
+    """May include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests to group and compare. The value None selects requests without
-    the label. The label `replica` also restricts the bill to the engines of this replica. No other
-    label changes the bill."""
+    """Labels that select the requests to group and compare; None selects requests without the
+    label. Only `replica` also restricts the bill, to the engines of this replica."""
     objectives: Sequence[Objective] = ()
-    """The objectives that a sustainable request rate must meet."""
+    """A sustainable request rate must meet them."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
-    """Peak rates of devices, which override the rates of the built-in table."""
+    """They override the built-in table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,9 @@ class SelectedRequests:
 
     requests: int
     usd: float | None
-    """Cost of these requests, or None if no request has a price."""
+    """None if no request has a price."""
     usd_per_hour: float | None
-    """Mean cost per hour in US dollars, over the time in which at least one engine was up."""
+    """Over the time in which at least one engine was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +74,21 @@ class CostAnswer:
     bill: Bill
     compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
-    """Reasons why a part of the traffic has no managed price."""
+    """Why a part of the traffic has no managed price."""
     break_even: BreakEven | None
     """The request rate above which self-hosting is cheaper than a managed API. None if part of the
     traffic has no price, or if a label other than `replica` selects the requests."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
-    """Energy of each group of the bill."""
     sides: Sides
-    """The billed time that engines spent in steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
-    """Managed price of each group's tokens, or None if a model of the group has no managed
-    price."""
+    """None for a group if one of its models has no managed price."""
     selected: SelectedRequests | None = None
-    """The requests that pass the filter, or None if there is no filter."""
+    """None without a filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
-    """Compute the bill of a time range, and its comparisons with managed APIs."""
+    """The bill of a time range, and its comparisons with managed APIs."""
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(
@@ -129,8 +125,8 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
-    """Return the price of all engines in a window, in dollars per hour. Return None if an engine
-    has no price, or if the reader may not see costs."""
+    """The price of all engines. None if an engine has no price, or if the reader may not see
+    costs."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:
@@ -146,17 +142,15 @@ def usd_per_hour(usd: float | None, of: Bill) -> float | None:
 def managed_usd_by(
     cells: BillingCells, by: Sequence[str], prices: PriceList
 ) -> dict[tuple[str | None, ...], float | None]:
-    """Return the managed price of each group of requests.
+    """The managed price of each group of requests.
 
     Args:
-        cells: the tokens of the requests, summed by labels and hour. The labels must include
-            `model` and those in `by`.
-        by: the labels that define a group, which may include `hour`.
-        prices: contains the managed model that corresponds to each served model.
+        cells: summed by labels and hour. The labels must include `model` and those in `by`.
+        by: labels, which may include `hour`.
 
     Returns:
         Dollars by label values; None if a model of the group has no managed price. Groups without
-        tokens are left out.
+            tokens are left out.
     """
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
@@ -177,7 +171,7 @@ def _selected(found: Bill) -> SelectedRequests:
 def managed_prices(
     tokens: Mapping[str | None, TokenCounts], prices: PriceList
 ) -> tuple[list[ManagedCost], list[str]]:
-    """Return the managed price of each served model's traffic, and why some traffic has none."""
+    """The managed price of each served model's traffic, and why some traffic has none."""
     found, missing = [], []
     for model, of in tokens.items():
         try:
@@ -190,15 +184,14 @@ def managed_prices(
 def sustained_rate(
     engine: Engine, window: Window, objectives: Sequence[Objective], replica: str | None = None
 ) -> SustainableRate:
-    """Return the highest rate of requests at which all objectives were met, computed from the
-    stored counts.
+    """The highest rate of requests at which all objectives were met, from the stored counts.
 
-    Only the whole minutes for which the counts are complete are used. An objective may count only a
-    part of the requests, so its rate is scaled to all requests.
+    Only whole minutes with complete counts are used. An objective may count a part of the requests,
+    so its rate is scaled to all requests.
 
     Args:
         window: begins and ends at whole minutes.
-        replica: if given, only this replica's requests count in the returned rate.
+        replica: the only replica whose requests count in the returned rate.
     """
     found = [
         (each, each.indicator, read_counts(engine, each.indicator.digest, *_seconds(window)))

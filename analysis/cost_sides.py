@@ -1,22 +1,16 @@
 """Divide the cost of the engines' steps between two sides, prefill and decode, and compute the
-bytes and FLOPs of each side.
+bytes and FLOPs of each side. Pure.
 
     requests + wasted + unbilled = prefill + decode + undivided
 
-`requests`, `wasted` and `unbilled` are the parts of the bill for the time that engines spent in
-steps (`cost.bill`). The step model divides the time of these steps (`cost.weights`): work on prompt
-tokens is prefill, work on output tokens is decode, and the fixed time of a step is divided among
-the sequences of the step. The bytes of the weights that a step reads are divided like the fixed
-time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is the cost of the
-steps in hours for which no step model is known.
+`requests`, `wasted` and `unbilled` are the parts of the bill for time in steps (`cost.bill`). The
+step model divides this time (`cost.weights`): prompt tokens are prefill, output tokens are decode,
+and the fixed time of a step is divided among its sequences. The bytes of the weights are divided
+like the fixed time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is
+the cost of hours without a step model.
 
-Each side has an MFU (share of the peak FLOP/s) and an MBU (share of the peak memory bandwidth).
-Arithmetic usually limits prefill, so the MFU shows how well prefill uses the GPUs. Memory bandwidth
-usually limits decode, so the MBU shows how well decode uses them. The chunks of a prompt read the
-KV cache of earlier chunks. These reads are not counted, so the bytes of prefill are slightly too
-low.
-
-Pure.
+Prefill does not count the KV cache that the chunks of a prompt read again, so its bytes are
+slightly too low.
 """
 
 from collections import defaultdict
@@ -42,23 +36,21 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MAX_SHAPES: Final = 256
-"""Maximum number of parsed model shapes that are kept in memory. The number is limited, because a
-sender can send any number of different shapes."""
+"""A sender can send any number of shapes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostSide:
-    """The cost and the work of one side (prefill or decode), over all engines with one role.
-    Unknown values are None.
+    """The cost and the work of one side over all engines with one role. Unknown values are None.
 
     Attributes:
         role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.
-        usd: cost of the time in engine steps that this side needed.
-        busy_s: the time in engine steps that this side needed, in seconds, summed over the engines.
+        usd: cost of `busy_s`.
+        busy_s: the time in engine steps that this side needed, summed over the engines.
         flops: FLOPs on all GPUs.
         moved_bytes: bytes of weights and KV cache on all GPUs.
-        mfu: share of the peak FLOP/s during `busy_s`.
-        mbu: share of the peak memory bandwidth during `busy_s`.
+        mfu: share of the peak FLOP/s during `busy_s`; shows how well prefill uses the GPUs.
+        mbu: share of the peak memory bandwidth during `busy_s`; shows how well decode uses them.
     """
 
     role: str | None
@@ -73,8 +65,7 @@ class CostSide:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The prefill and decode sides of each role, and the cost of the steps that cannot be
-    divided."""
+    """The sides of each role, and the cost of the steps that cannot be divided."""
 
     sides: Sequence[CostSide]
     undivided_usd: float
@@ -87,21 +78,17 @@ class _Sum:
     flops: float = 0.0
     moved_bytes: float = 0.0
     shaped_s: float = 0.0
-    """The part of `busy_s` whose FLOPs and bytes are known."""
+    """Part of `busy_s` whose FLOPs and bytes are known."""
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """The part of `busy_s` whose FLOPs, bytes and device peaks are known."""
+    """Part of `busy_s` whose FLOPs, bytes and device peaks are known."""
 
 
 def sides_of(
     bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
 ) -> Sides:
-    """Return the time that a bill's engines spent in steps, divided between prefill and decode.
-
-    Args:
-        peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
-    """
+    """Divide the time that a bill's engines spent in steps. `peaks` override the built-in table."""
     latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
     roles = {replica: _role(start) for (replica, _), start in latest.items()}
     sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)
@@ -161,8 +148,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # The bytes and FLOPs of prefill are those of prefill and decode together, minus those of
-        # decode.
+        # Prefill is the work of both minus that of decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

@@ -35,20 +35,19 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this many nanoseconds before the window. By default, rows are kept for
-this time."""
+"""The default retention of rows: a baseline begins at most this long before the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainAnswer:
-    """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
+    """An explanation, and how the baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that begins at the end of the baseline, or None."""
+    """The incident that begins at the end of the baseline."""
     just_before: bool = False
-    """Whether the baseline is the range just before the window."""
+    """Whether the baseline ends at the start of the window."""
 
 
 def explain_window(
@@ -63,9 +62,8 @@ def explain_window(
 
     Args:
         where: labels that select the requests to explain. The evidence comes from all requests.
-        objectives: the active objectives, which determine whether there is an incident.
-        baseline: the range to compare with, or None for the latest range before the window's
-            incidents.
+        objectives: determine whether there is an incident.
+        baseline: None for the latest range before the window's incidents.
     """
     where, objectives = explained_where(engine, where), thresholds_for(engine, objectives)
     known = known_incidents(engine, window)
@@ -74,7 +72,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The data before the incident is missing. Try the range just before the window instead.
+        # The data before the incident is missing. Try the range just before the window.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -89,7 +87,7 @@ def explain_window(
 
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
-    """Return the incidents that overlap a window or any possible baseline of the window."""
+    """The incidents that overlap a window or any possible baseline of it."""
     from_ns = max(0, window.from_unix_ns - _LOOKBACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
@@ -100,10 +98,10 @@ def explain_question(
     objectives: Sequence[Objective] = (),
     replicas: Collection[str] | None = None,
 ) -> Explanation:
-    """Read the data for a question from the store, and return the explanation.
+    """Read the data for a question from the store, and explain it.
 
     Args:
-        replicas: the servers whose requests and samples are used as evidence, or None for all.
+        replicas: the servers whose requests and samples are evidence, or None for all.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -131,8 +129,7 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """Return the time ranges to read: usually one range with baseline and window, or two if the gap
-    between them is longer than their total length."""
+    """The time ranges to read: one with baseline and window, or two if they are far apart."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]
@@ -141,7 +138,7 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
-    """Join the evidence of several time ranges, in order of time."""
+    """Join the ranges in order of time."""
     if len(found) == 1:
         return found[0]
 

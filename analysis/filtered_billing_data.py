@@ -1,4 +1,4 @@
-"""Filter the data of a bill (`BillingData`) by replica. Pure."""
+"""Filter the data of a bill by replica. Pure."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from telemetry.billing_data import BillingData
 
 
 def of_replica(read_: BillingData, replica: str | None) -> BillingData:
-    """Return the engines, GPUs and requests of one replica, or of all replicas for None."""
+    """The engines, GPUs and requests of one replica, or of all replicas for None."""
     if replica is None:
         return read_
     return replace(

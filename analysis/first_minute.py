@@ -1,8 +1,7 @@
-"""Report how much of the simulated past is stored. Used in the first minute of `tailspan up
---simulate`.
+"""Report how much of the simulated past is stored, in the first minute of `tailspan up --simulate`.
 
-This command first stores the requests of a simulated past. Until the past is stored and evaluated,
-a page would show incomplete data, such as a burning SLO without an incident.
+Until the past is stored and evaluated, a page would show incomplete data, such as a burning SLO
+without an incident.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +14,12 @@ from store.alerting.incidents import evaluated_until
 from store.queries import newest_request_unix_ns
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
-"""The environment variable with the simulated past, as FROM/TO in unix seconds. `tailspan up` sets
-it for the explorer."""
+"""FROM/TO in unix seconds, set for the explorer."""
 GIVE_UP_S: Final = 120
-"""Maximum number of seconds to wait for the simulated past, from the start of the simulation."""
+"""Maximum wait from the start of the simulation."""
 RECENT_S: Final = 45
-"""Maximum age in seconds of the newest request and of the newest evaluation. Evaluations are 15
-seconds apart, and each waits 15 seconds for requests that have just ended."""
+"""Maximum age of the newest request and evaluation. Evaluations are 15 s apart, and wait 15 s for
+requests that have just ended."""
 
 _NS: Final = 10**9
 
@@ -32,13 +30,13 @@ class FirstMinute:
 
     from_unix_s: int
     to_unix_s: int
-    """The end of the past, which is when the simulation started."""
+    """When the simulation started."""
     slos: Sequence[str]
-    """Names of the objectives that must have been evaluated."""
+    """The objectives that must have been evaluated."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
-        """Return the past of the simulated fleet, or None if this process has no simulated fleet.
+        """The past of the simulated fleet; None if this process has no simulated fleet.
 
         Raises:
             ValueError: the variable is not FROM/TO in unix seconds.
@@ -55,16 +53,15 @@ class BackfillProgress:
     """The progress while the past is being stored."""
 
     past_s: int
-    """Length of the past in seconds."""
     arrived_ratio: float
-    """Share of the past that is stored, in [0, 1]."""
+    """In [0, 1]."""
 
 
 def backfill_progress(
     engine: Engine, question: FirstMinute, now_unix_ns: int
 ) -> BackfillProgress | None:
-    """Return how much of the past is stored. Return None if all of it is stored and evaluated, or
-    if the simulation started more than `GIVE_UP_S` seconds ago."""
+    """How much of the past is stored. None if all of it is stored and evaluated, or `GIVE_UP_S`
+    after the start."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None
     past_s = question.to_unix_s - question.from_unix_s

@@ -1,13 +1,9 @@
 """Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
-The fitted coefficients of the step model are scaled by the ratio of the two GPUs' peaks. The
-coefficients of prefill tokens and attention are scaled by the ratio of the peak FLOP/s. The
-coefficient of context tokens is scaled by the ratio of the peak bytes/s. The base time of a step
-contains the time to read the weights. This time is computed for the peak bandwidth, and is scaled
-too. The rest of the base time counts as overhead and stays the same. A real GPU does not reach its
-peak bandwidth, so reading the weights takes longer than the computed time. The difference counts as
-overhead and is not scaled. The extrapolation therefore understates the effect of faster memory or
-smaller weights.
+The coefficients of prefill tokens and attention scale with the peak FLOP/s, that of context tokens
+with the peak bytes/s. The time to read the weights at peak bandwidth scales too. The rest of a
+step's base time is overhead and stays. A real GPU does not reach its peak bandwidth, so the effect
+of faster memory or smaller weights is understated.
 """
 
 from collections.abc import Mapping
@@ -27,25 +23,23 @@ from telemetry.starts import EngineStart, read
 class _Format(NamedTuple):
     weight_bytes: float
     math: str | None
-    """Number format of the matrix products. None means the number format of the activations."""
+    """Number format of the matrix products; None: that of the activations."""
 
 
 QUANTISATIONS: Final[Mapping[str, _Format]] = {
     "fp8": _Format(1.0, "fp8"),
     "int8": _Format(1.0, "int8"),
-    # 4 bits per weight. Each group of 128 weights has a scale of 16 bits and a zero point of 4
-    # bits.
+    # 4 bits per weight; each group of 128 weights has a 16-bit scale and a 4-bit zero point.
     "int4": _Format(0.5 + 20 / 8 / 128, None),
 }
 GPU_MEMORY_UTILIZATION: Final = 0.92
-"""Share of the GPU memory that vLLM uses: the default since vLLM 0.15 (0.9 in older versions)."""
+"""The default of vLLM since 0.15 (0.9 in older versions)."""
 
 
 def on_hardware(
     config: EngineConfig, start: EngineStart, edits: Edits, peaks: Mapping[str, Any]
 ) -> EngineConfig:
-    """Return the configuration of an engine after the edits: on another device, or with quantised
-    weights.
+    """The configuration of an engine on another device, or with quantised weights.
 
     Args:
         edits: only `device` and `quantization` are used.
@@ -88,8 +82,7 @@ def on_hardware(
 
 
 def assumption(edits: Edits) -> str | None:
-    """Return what a prediction for other hardware assumes, as a sentence; None if the edits change
-    no hardware."""
+    """What a prediction for other hardware assumes; None if the edits change no hardware."""
     changed = [each for each in (edits.device, edits.quantization) if each is not None]
     if not changed:
         return None
@@ -122,7 +115,7 @@ def _flops_per_s(device: Device, shape: ModelShape) -> float:
 
 
 def _weight_bytes(shape: ModelShape) -> float:
-    """Return the bytes of weights that one GPU reads in a step, including all experts."""
+    """All that one GPU reads in a step, including all experts."""
     weights: WeightElements = gpu_weights(shape)
     precision = shape.precision
     count = shape.experts.count if shape.experts else 0
@@ -143,7 +136,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Return the number of additional KV blocks that fit in memory; may be negative."""
+    """Additional KV blocks that fit in memory; may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

@@ -1,8 +1,7 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-If an objective has thresholds for several latencies, the verdict is about the latency whose
-threshold the most requests missed. Commands, pages and alerts all use this module, so their texts
-agree.
+With several latency thresholds, the verdict is about the latency whose threshold the most requests
+missed. Commands, pages and alerts use this module.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +22,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. The window of a new incident is extended to this
-length."""
+"""The window of a new incident is extended to it."""
 MIN_BEFORE_S: Final = 1_800
-"""Minimum length of the baseline in seconds."""
 
 _NS: Final = 10**9
 
@@ -35,11 +32,7 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 
 @dataclass(frozen=True, slots=True)
 class IncidentQuestions:
-    """Window, baseline and filter of an incident, and the latencies of its objective.
-
-    `metrics` is empty if the objective has no latency threshold, for example an objective about
-    errors.
-    """
+    """`metrics` is empty if the objective has no latency threshold."""
 
     window: Span
     baseline: Span
@@ -47,14 +40,13 @@ class IncidentQuestions:
     equals: Mapping[str, str | None]
 
     def of(self, metric: Metric) -> Question:
-        """Return the question for one latency."""
+        """The question for one latency."""
         return Question(metric, self.window, self.baseline, self.equals)
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The verdict on an incident. `first` explains the latency that the verdict is about, and
-    `others` explain the other latencies of the objective."""
+    """The verdict on an incident: `first` explains the latency that the verdict is about."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -71,13 +63,8 @@ def questions_of(
     at_s: int,
     known: Sequence[IncidentRow] = (),
 ) -> IncidentQuestions:
-    """Return the questions about an incident, for the range from its start to its end.
-
-    If the incident is still open, the range ends at `at_s`.
-
-    Args:
-        known: other incidents, which the baseline must not overlap.
-    """
+    """The questions about an incident, from its start to its end, or to `at_s` if it is open. The
+    baseline does not overlap `known` incidents."""
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
     from_s = max(0, min(incident.began_unix_s, until_s - MIN_EXPLAINED_S))
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
@@ -100,16 +87,8 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 
 
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
-    """Return the incident whose stored answer is shown for `incident`.
-
-    An objective may have an incident of severity page and an incident of severity ticket at the
-    same time. Both then report the same burn of the error budget. So for an incident of severity
-    ticket, the answer of an overlapping incident of severity page is shown. If several incidents of
-    severity page overlap the ticket, the answer of the newest is shown.
-
-    Args:
-        rows: all incidents of the objective, in any order.
-    """
+    """The incident whose stored answer is shown for `incident`: for a ticket, the newest page among
+    all `rows` of the objective that overlaps it. Both report the same burn."""
     if incident.severity == "page":
         return incident
 
@@ -125,11 +104,10 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective. If the incident has the severity ticket and an incident
-    of severity page overlaps it, return the incident of severity page instead (`leading_incident`).
+    """One incident of an objective, or the page that overlaps it (`leading_incident`).
 
     Args:
-        at_s: any time while the incident was open, in unix seconds; None for the newest.
+        at_s: any time while the incident was open; None for the newest.
         rows: the objective's incidents, newest first.
     """
     found = rows[:1]
@@ -147,7 +125,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 def read_questions(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> IncidentQuestions:
-    """Return the questions about an incident. The other incidents are read from the database."""
+    """The questions about an incident, with the other incidents from the store."""
     span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
     return questions_of(objective, incident, at_s, known_incidents(engine, span))
 
@@ -159,7 +137,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """Return the verdict on an incident, or None if its objective has no latency threshold."""
+    """The verdict on an incident, or None if its objective has no latency threshold."""
     questions = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, questions.of(metric), [objective]) for metric in questions.metrics]
@@ -167,8 +145,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Return the verdict on an incident from the explanations of several latencies, or None if
-    there are no explanations."""
+    """The verdict from the explanations of several latencies; None without any."""
     if not explanations:
         return None
     first = max(
@@ -178,12 +155,12 @@ def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | No
 
 
 def growth(explanation: Explanation) -> float:
-    """Return the latency of the window divided by the latency of the baseline."""
+    """The latency of the window divided by the latency of the baseline."""
     return (explanation.now_s or 0.0) / max(explanation.baseline_s or 0.0, 1e-6)
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Return how much the share of requests that missed a threshold grew since the baseline."""
+    """The decrease of the attainment since the baseline."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,

@@ -1,10 +1,8 @@
 """The stored answer of an incident, which every page, command and message shows.
 
-Replays of an open incident at different times give different shares. Therefore only the server
-computes the answer, at defined times (`server.likely_cause`), and pages, commands and messages read
-it. If an incident of severity page and one of severity ticket overlap, they share one answer
-(`analysis.incident.leading_incident`). A question with another filter or range is answered on
-request.
+Replays of an open incident at different times give different shares. So only the server computes
+the answer, at defined times (`server.likely_cause`). A page and a ticket that overlap share one
+answer (`analysis.incident.leading_incident`).
 """
 
 import json
@@ -34,11 +32,10 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method that computes answers. Increase it if the method computes other shares
-from the same data. The server then computes the answers of the last day again; older answers show
-their version."""
+"""The version of the method. Increase it if the method computes other shares from the same data.
+The server then recomputes the answers of the last day; older answers show their version."""
 MAX_BYTES: Final = 2**20
-"""Maximum length of an answer. An answer with four causes and two latencies has 20 kB."""
+"""Maximum length of an answer. One with four causes and two latencies has 20 kB."""
 
 _NS: Final = 10**9
 _log: Final = logging.getLogger(__name__)
@@ -46,8 +43,6 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the latencies. The verdict is about the first explanation."""
-
     explanations: Sequence[Explanation]
 
 
@@ -64,9 +59,8 @@ class StoredAnswer:
     """A stored answer.
 
     Attributes:
-        phase: the part of the incident that the answer explains: until a time at which the incident
-            was still open, or until its end (`Phase`).
-        verdict: the verdict, with the explanations of all latencies of the objective.
+        phase: whether the incident was open or had ended.
+        verdict: with the explanations of all latencies of the objective.
     """
 
     computed_unix_s: int
@@ -84,32 +78,30 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of the latencies. The verdict is about the first explanation."""
+        """The verdict is about the first."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
     def replayed(self) -> bool:
-        """Whether the first explanation, which the verdict is about, has shares from a replay."""
+        """Whether the first explanation has shares from a replay."""
         return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property
     def replay_took_too_long(self) -> bool:
-        """Whether the replay exceeded its time limit. The answer then has no shares from a replay,
-        and the server computes it again later. Commands, and pages that are not live, do not show
-        this answer: they run a replay themselves."""
+        """Whether the replay exceeded its time limit. The server computes the answer again later.
+        Commands, and pages that are not live, run a replay themselves."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:
-        """Return the stored explanation of a question, or None if this answer is about another
-        question."""
+        """The stored explanation of a question; None if this answer is about another."""
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
-        """Return whether a filter is empty or equals the incident's filter."""
+        """Whether a filter is empty or equals the incident's filter."""
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:
-        """Return a sentence on when the answer was computed, and from which requests."""
+        """When the answer was computed, and from which requests."""
         window = self.verdict.first.question.window
         sentence = (
             f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"
@@ -125,12 +117,10 @@ class StoredAnswer:
 def stored_answer(
     engine: Engine, objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the newest answer of an incident, or None if there is none. If incidents of severity
-    "page" overlap an incident of severity "ticket", return the answer of the newest of these
-    incidents instead.
+    """The newest answer of an incident (`answered_incident`), or None.
 
-    An answer about an earlier version of the objective is ignored. An answer that cannot be read is
-    ignored too, with a line in the log.
+    Answers about an earlier version of the objective are ignored, and unreadable ones with a line
+    in the log.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -140,7 +130,7 @@ def stored_answer(
 
 
 def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
-    """Return the incident whose stored answer is shown for `incident` (`leading_incident`).
+    """The `leading_incident` of an incident.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -153,8 +143,8 @@ def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
 def stored_sentences(
     engine: Engine, objective: Objective, incidents: Sequence[IncidentRow]
 ) -> dict[tuple[str, int], str]:
-    """Return the causes of an objective's incidents as sentences, by severity and time of the
-    alert. Incidents without an answer or without a cause are absent.
+    """The causes of an objective's incidents as sentences, by severity and time of the alert.
+    Incidents without an answer or a cause are absent.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -207,7 +197,7 @@ def store_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may reopen an incident that it ended while the clock was wrong. The answers from
+    # The evaluator may reopen an incident that it ended while the clock was wrong. Its answers of
     # the phase `ENDED` are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
@@ -218,7 +208,7 @@ def _newest(
 
 @lru_cache(maxsize=64)
 def _read(row: AnswerRow) -> StoredAnswer | None:
-    # The result is cached, so an answer that cannot be read is logged only once.
+    # Cached, so an answer that cannot be read is logged only once.
     try:
         if len(row.answer) > MAX_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MAX_BYTES:,}")
@@ -240,7 +230,6 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
 
 
 def _check_names(explanations: Sequence[Explanation]) -> None:
-    """Raise ValueError if a cause or a part has an unknown name."""
     for each in explanations:
         for cause in (*each.causes, *each.others):
             if cause.id not in SUMMARIES:

@@ -1,10 +1,9 @@
 """The shared prefixes of the recorded prompts, for what-if questions that change the contents of
 the KV cache.
 
-If the router, the number of blocks or the request rate changes, an engine finds a different number
-of tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
-increasing lengths (rungs). Equal rungs show which requests begin with the same tokens, so the
-replay can compute the cache hits again.
+The prefix ladder of a request contains hashes of prefixes of its prompt at increasing lengths
+(rungs). Equal rungs show which requests begin with the same tokens, so the replay can compute the
+cache hits again.
 """
 
 from collections.abc import Sequence
@@ -19,16 +18,15 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. The argument for prefix caching is not
-listed: while prefix caching is off, vLLM hashes no blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: without
+it, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one KV
-block."""
+"""Minimum share of ladders among the requests whose prompt fills at least one KV block."""
 
 COMMON_FROM: Final = 10
-"""A prefix with at least this many different continuations is common to many users. The prefixes of
-a conversation, or of agents that work on one context, have fewer continuations."""
+"""A prefix with this many different continuations is common to many users. Prefixes of a
+conversation, or of agents on one context, have fewer."""
 
 _BLOCKS: Final = np.array(POSITIONS)
 
@@ -41,14 +39,13 @@ class PrefixedTraffic(NamedTuple):
 
 
 def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> PrefixedTraffic:
-    """Return the traffic with the prefixes that its prompts share, if the question needs them.
+    """The traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        The unchanged traffic if no tokens were cached, if no edit changes which tokens the engines
-        find in their caches, or if the ladders cannot be used. In all other cases, the traffic with
-        its shared prefixes (`prefixes`). In this traffic, `cached_tokens` contains only the hits
-        that the replay cannot compute: tokens from outside the engine, and prefixes that were
-        cached before the recording.
+        The unchanged traffic if no tokens were cached, if no edit changes the contents of the
+            caches, or if the ladders cannot be used. Else the traffic with `prefixes`;
+            `cached_tokens` then contains only the hits that the replay cannot compute: from outside
+            the engine, and from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -79,9 +76,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return the length in tokens of the prefix that each prompt shares with an earlier prompt to
-    the same engine: (n,). The length is rounded down to a rung. The length is 0 for a request
-    without a ladder."""
+    """(n,) tokens of the prefix that each prompt shares with an earlier prompt to the same engine,
+    rounded down to a rung; 0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -99,8 +95,8 @@ def _edits_affect_cache(edits: Edits) -> bool:
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used, or None. `pools` is true if the edits send requests to
-    engines that did not serve them in the recording."""
+    """Why the ladders cannot be used, or None. `pools`: the edits send requests to engines that did
+    not serve them in the recording."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
@@ -109,8 +105,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
         return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
     if not pools:
         return None
-    # An engine's first rung changes if the engine restarts with another key, so only the latest
-    # ladder of each engine is compared.
+    # An engine that restarts with another key has other rungs, so compare only its latest ladder.
     latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]
     if len({int(ladders.rungs[ladders.offsets[row]]) for row in np.concatenate(latest)}) > 1:
         return (
@@ -123,21 +118,15 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return the prefixes that prompts share, and the requests whose cache hits are longer than
-    these prefixes.
+    """The prefixes that prompts share, and (n,) whether each request's cache hit reaches at least
+    one rung beyond the prefix that it shares with earlier requests.
 
-    Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
-    hit shows more exactly where two prompts begin to differ. If cache hits of the requests end
-    between the two rungs, the shared prefix ends where the shortest of these hits ends. If no hit
-    ends there, the prefix ends at the last equal rung.
+    Two prompts begin to differ between their last equal rung and the next. The shared prefix ends
+    where the shortest cache hit between these rungs ends, or else at the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
-        positions: number of KV blocks from the start of a prompt to each rung, ascending.
-
-    Returns:
-        The prefixes; and (n,) whether each request's cache hit reaches at least one rung beyond the
-        prefix that the request shares with earlier requests of the window.
+        positions: KV blocks from the start of a prompt to each rung, ascending.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
@@ -146,7 +135,7 @@ def prefixes_of(
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
-    # If exactly the same requests have two consecutive rungs, keep only the second rung.
+    # If exactly the same requests have two consecutive rungs, keep only the second.
     last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
     follows = np.r_[nodes.requests[nodes.key[1:]], 0]
     kept = last | (follows != nodes.requests[nodes.key])
@@ -161,18 +150,17 @@ def prefixes_of(
 
 
 class _Nodes(NamedTuple):
-    """The prefixes that at least two requests have. A node is one such prefix, and its key is its
-    number. A request may have several nodes. m is the number of pairs of a request and one of its
-    nodes.
+    """The nodes: prefixes that at least two requests have. m is the number of pairs of a request
+    and one of its nodes.
 
     Attributes:
-        row: (m,) the row of each pair's request, ascending.
-        level: (m,) the index in `POSITIONS` of the rung at which each pair's node ends, ascending
-            for each request.
-        key: (m,) the key of each pair's node.
-        first_row: (keys,) the row of the first request that has each node.
-        requests: (keys,) the number of requests that have each node.
-        continuations: (keys,) the number of different rungs that follow each node.
+        row: (m,) the request, ascending.
+        level: (m,) the index in `POSITIONS` of the rung at which the node ends, ascending for each
+            request.
+        key: (m,) the number of the node.
+        first_row: (keys,) the first request that has each node.
+        requests: (keys,) how many requests have each node.
+        continuations: (keys,) how many different rungs follow each node.
     """
 
     row: IntArray
@@ -184,8 +172,8 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Find the nodes (prefixes that at least two requests have), from the shortest to the longest.
-    A request is followed from rung to rung until no other request has the same rungs."""
+    """Find the nodes from the shortest to the longest. A request is followed from rung to rung
+    until no other request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.
@@ -230,10 +218,8 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. Some
-    requests may have found the node's rung in the cache, but not the next rung. In this case, the
-    node ends after the smallest number of blocks that any of these requests found. If there are no
-    such requests, the node ends at the position of its rung."""
+    """Where each node ends, in KV blocks from the start of the prompt: at the shortest cache hit
+    between its rung and the next, or else at its rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
@@ -245,8 +231,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return which prefixes are common to many users: (m,). A prefix is common if many different
-    prompts continue it, or continue a longer prefix of the same request."""
+    """Which prefixes are common to many users: (m,). Many different prompts continue them, or a
+    longer prefix of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

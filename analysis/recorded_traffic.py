@@ -1,7 +1,4 @@
-"""Read the traffic of a window, and fit a model of each engine for a replay.
-
-Each engine's model is fitted to the samples, start and requests of that engine (`replay.fit`).
-"""
+"""Read the traffic of a window, and fit a model of each engine for a replay."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,32 +36,24 @@ from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
-"""Requests from this many seconds before the window are replayed but not counted, so that the
-engine is not empty when the window begins."""
+"""Requests from this long before the window are replayed but not counted. They fill the engines."""
 PACE_INTERVAL_S: Final = 5
-"""Length in seconds of the time intervals for which the speed of an engine is computed from the
-counters of its samples. An interval has about five samples."""
+"""Intervals for which an engine's speed is computed: about five samples each."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests. With 100 requests, the 95 % confidence interval of a P50 extends from
-about P40 to P60. With a wider interval, the measured percentile would be too uncertain to judge the
-error of a replay."""
+"""The 95 % interval of a P50 then extends from about P40 to P60. A wider interval is too uncertain
+to judge the error of a replay."""
 MAX_REQUESTS: Final = 200_000
-"""Maximum number of requests.
-
-A prediction needs 82 replays, which take about two minutes of CPU time for this many requests
-(docs/benchmarks.md#replay).
-"""
+"""A prediction needs 82 replays: about two minutes of CPU time for this many requests
+(docs/benchmarks.md#replay)."""
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of the requests that have no phases from the plugin. It is also the maximum share
-of the requests whose engine cannot be replayed.
+"""Maximum share of the requests without phases from the plugin, and of those whose engine cannot be
+replayed.
 
-Requests without phases also took time in the engines' steps, but the replay cannot include them.
-Requests of engines that cannot be replayed would be missing if a change moved requests between
-replicas.
+The first took time in the engines' steps that the replay misses. The second would be missing if an
+edit moved requests between replicas.
 """
 MAX_NAMED: Final = 3
-"""If engines cannot be replayed, the output names at most this many of them, one per line. One more
-line contains the number of the other engines."""
+"""Errors name at most this many engines, and count the others."""
 UNLIMITED: Final = 2**31 - 1
 
 REQUEST_COLUMNS: Final = (
@@ -88,11 +77,6 @@ _COEFFICIENTS: Final = (
 assert len(_WORK) == len(_COEFFICIENTS) == COEFFICIENTS
 _NS: Final = 10**9
 
-UNMODELLED: Final[Mapping[str, str]] = {
-    "lora.max_loras": "LoRA adapters",
-}
-"""Engine arguments that the replay does not model, with names for messages."""
-
 
 class NotReplayableError(ValueError):
     """The window cannot be replayed."""
@@ -100,7 +84,7 @@ class NotReplayableError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEngine:
-    """An engine: its model, its stalls and changes of speed, and its requests."""
+    """One engine of a recorded window."""
 
     replica: str
     engine: int
@@ -110,7 +94,6 @@ class RecordedEngine:
     """(n,) the row of each request of this engine in `Recorded.requests`."""
     arrivals: Arrivals
     start: EngineStart
-    """The engine's start event."""
     waiting: Sequence[int] = ()
     """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer before they
     send the next request."""
@@ -122,13 +105,13 @@ class Recorded:
 
     window: Window
     requests: pa.Table
-    """The requests of all engines, in order of receipt."""
+    """ In order of receipt."""
     counted: BoolArray
     """(n,) whether a request was received in the window."""
     engines: Sequence[RecordedEngine]
     tenants: Sequence[str]
     lead_s: float
-    """Seconds from the first request to the start of the window."""
+    """From the first request to the start of the window."""
     left_out: Mapping[str, int]
     """Number of requests that cannot be replayed, by reason."""
     simulated: bool
@@ -139,7 +122,7 @@ class Recorded:
         return len({each.replica for each in self.engines})
 
     def column(self, name: str) -> FloatArray:
-        """Return a column of the requests: (n,), NaN if unknown."""
+        """A column of the requests: (n,), NaN if unknown."""
         return _floats(self.requests[name])
 
 
@@ -181,17 +164,16 @@ def recorded_of(
     window: Window,
     replica: str | None = None,
 ) -> Recorded:
-    """Fit a model of each engine to the tables of a window.
-
-    Engines that cannot be replayed are left out.
+    """Fit a model of each engine to the tables of a window. Engines that cannot be replayed are
+    left out.
 
     Args:
-        requests: those received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
-            in order of receipt.
-        samples: the engines' samples from the same time range.
-        starts: the starts of the engines. For each engine, the latest start is used.
-        replica: the only replica whose requests the question needs, or None for all. Any share of
-            the other replicas' requests may be left out.
+        requests: received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`, in
+            order of receipt.
+        samples: from the same time range.
+        starts: the latest start of each engine is used.
+        replica: the only replica that the question needs, or None for all. Any share of the other
+            replicas' requests may be left out.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or too many requests cannot be
@@ -259,24 +241,20 @@ def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
 
 
 class _Unfit(NamedTuple):
-    """An engine that cannot be replayed."""
-
     reason: str
-    """The reason, with the name of the engine. Names are shortened, so the texts of two engines may
-    be equal."""
+    """Names the engine. Names are shortened, so the texts of two engines may be equal."""
     rows: IntArray
-    """The row numbers of the engine's requests."""
 
 
 def _left_out(
     unfit: Sequence[_Unfit], counted: BoolArray, needed: BoolArray, some_fit: bool
 ) -> dict[str, int]:
-    """Return the number of requests of the engines that cannot be replayed, by reason.
+    """The number of requests of engines that cannot be replayed, by reason.
 
     Args:
         unfit: these engines, at least one.
-        counted: (n,) whether a request was received in the window.
-        needed: (n,) whether the question needs this request.
+        counted, needed: (n,) whether a request was received in the window, and whether the question
+            needs it.
         some_fit: whether another engine can be replayed.
 
     Raises:
@@ -302,21 +280,13 @@ def _left_out(
 
 
 class _Fit(NamedTuple):
-    """An engine's configuration, and its model of step durations, fitted to its samples."""
-
     start: EngineStart
     samples: BoolArray
-    """(n,) whether a sample is from this engine."""
     steps: StepFit
     config: EngineConfig
 
 
 def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, origin_ns: int) -> _Fit:
-    """Fit a model of the step durations of an engine to its samples.
-
-    Raises:
-        NotReplayableError: the engine cannot be replayed.
-    """
     replica, engine = key
     where = f"replica {printable(replica, 63)}"
     where += f", engine {engine}" if engine else ""
@@ -345,8 +315,7 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # Without a Python front end, the rows of requests begin with the queue phase, so the unknown
-    # time in the front end counts as 0.
+    # Without a Python front end, rows begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(
@@ -394,16 +363,14 @@ def _recorded_engine(
 def engine_config(
     arguments: Mapping[str, Any], version: str | None = None, where: str = "the engine"
 ) -> EngineConfig:
-    """Return the configuration of an engine for the replay, from the arguments that the engine
-    reported at its start.
+    """The configuration of an engine for the replay, from its reported arguments.
 
     Raises:
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not
             model.
     """
-    for name, feature in UNMODELLED.items():
-        if arguments.get(name):
-            raise NotReplayableError(f"{where} uses {feature}, which the replay does not model")
+    if arguments.get("lora.max_loras"):
+        raise NotReplayableError(f"{where} uses LoRA adapters, which the replay does not model")
     if int(arguments.get("parallel.pipeline_parallel_size", 1)) > 1:
         raise NotReplayableError(
             f"{where} uses pipeline parallelism, which the replay does not model"
@@ -435,7 +402,7 @@ def engine_config(
 
 
 def reserves_prompt(version: str | None) -> bool:
-    """Return whether this version of vLLM reserves the blocks of a whole prompt by default."""
+    """Whether this version of vLLM reserves the blocks of a whole prompt by default."""
     parts = (version or "").split(".")
     return len(parts) > 1 and parts[1].isdigit() and (int(parts[0]), int(parts[1])) >= (0, 32)
 
@@ -443,13 +410,12 @@ def reserves_prompt(version: str | None) -> bool:
 def _acceptance(
     samples: Samples, mine: BoolArray, model: EngineConfig, column: Callable[[str], FloatArray]
 ) -> FloatArray | None:
-    """Return the probability that a drafted token is accepted, for each request.
+    """The probability that a drafted token is accepted, for each request.
 
-    A request's number of decode steps is estimated: the time of its own decode work, divided by the
-    time that one step with only this request needs. The number of tokens per step is then scaled to
-    the mean in the samples. After a rejected token, all later drafted tokens are rejected. If each
-    of k drafted tokens is accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on
-    average.
+    The number of decode steps is estimated: the request's own decode time, divided by the time of a
+    step with only this request. The tokens per step are then scaled to the mean in the samples. All
+    tokens after a rejected one are rejected. With probability p for each of k drafted tokens, a
+    step has 1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:
@@ -503,7 +469,6 @@ def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepRepo
 
     work = np.stack([risen(name) for name in _WORK], axis=1)
     coefficients = np.stack([latest(name) for name in _COEFFICIENTS], axis=1)
-    # Older plugins report neither the steps with prefill nor the time to launch them.
     for values in (work, coefficients):
         without = np.isnan(values[:, -1]) & np.isfinite(values[:, :-1]).all(axis=1)
         values[without, -1] = 0.0
@@ -522,7 +487,7 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], IntArray]:
-    """Return the distinct values, and the index of each row's value. An unknown value is ""."""
+    """The distinct values, and the index of each row's value. An unknown value is ""."""
     values = np.asarray([value or "" for value in column.to_pylist()], dtype=object)
     names, codes = np.unique(values, return_inverse=True)
     return [str(name) for name in names], codes.reshape(-1).astype(np.int64)

@@ -1,6 +1,6 @@
 """Read `sign-in.yaml`: the identity provider, and the people who may use the explorer.
 
-Error messages name the file, line and key, and never contain a secret.
+Errors name the file, line and key, and never contain a secret.
 """
 
 import os
@@ -19,7 +19,6 @@ from alerts.yaml_files import read_file
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
-"""The environment variable with the path of the sign-in file."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400
@@ -30,7 +29,7 @@ _KEYS: Final = (
     *("url", "allow", "session", "unverified_email"),
 )
 _ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
-"""An e-mail address or `@domain`, in lower case. The part before the last @ may be empty."""
+"""An e-mail address, or `@domain`: the part before the last @ may be empty. In lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,25 @@ class SignIn:
     """The sign-in configuration."""
 
     issuer: str
-    """URL of the identity provider, without a final slash."""
+    """Without a final slash."""
     client_id: str
     client_secret: Secret
     url: str
     """Public URL of the explorer, without a final slash."""
     allow: tuple[str, ...]
-    """People who may use the explorer: `jane@example.org`, `@example.org`, or `*` for all accounts
-    of the provider."""
+    """`jane@example.org`, `@example.org`, or `*` for all accounts of the provider."""
     session_s: int
     trusts_unverified: bool = False
     """Whether to accept e-mail addresses that the provider has not verified."""
 
     @property
     def metadata_url(self) -> str:
-        """URL of the provider's OpenID configuration."""
+        """The provider's OpenID configuration."""
         return f"{self.issuer}{DISCOVERY}"
 
     @property
     def base_path(self) -> str:
-        """URL path of the explorer, without slashes at start and end."""
+        """URL path of the explorer, without slashes at both ends."""
         return urlsplit(self.url).path.strip("/")
 
     @property
@@ -67,7 +65,7 @@ class SignIn:
 
     @property
     def provider(self) -> str:
-        """Host name of the identity provider, shown on the sign-in page."""
+        """Host name of the identity provider."""
         return urlsplit(self.issuer).hostname or ""
 
 
@@ -75,7 +73,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
     """Read a sign-in file.
 
     Args:
-        path: the sign-in file. Relative paths in it start at the folder of the file.
+        path: relative paths in the file start at its folder.
         environ: the environment variables, for `client_secret_env`.
 
     Raises:
@@ -103,20 +101,16 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
 @cache
 def in_force() -> SignIn | None:
-    """Return the sign-in configuration of this process, or None if sign-in is not used.
+    """The sign-in configuration of this process; None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`. So if the file is invalid, the explorer shows no page,
-    instead of all pages without a sign-in.
+    Raises the errors of `load_sign_in`: with an invalid file, the explorer shows no page.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
 
 
 def _address(whole: MappingReader, key: str) -> str:
-    """Return the base URL that a key of the file contains, after checking it.
-
-    Plain HTTP is allowed on loopback only, because requests contain the session cookie.
-    """
+    """Plain HTTP is allowed on loopback only, because requests contain the session cookie."""
     text = whole.text(key).rstrip("/")
     allowed = "allowed: https://host/…, or http://localhost/… for a test"
     try:

@@ -1,6 +1,8 @@
-"""Read the state of each objective at an instant, and its incidents, from the store. Here, a page
-is an incident of severity page, and a ticket is an incident of severity ticket. A burn is a time in
-which an objective spends its error budget too fast."""
+"""Read the state of each objective at an instant, and its incidents, from the store.
+
+A burn is a time in which an objective spends its error budget too fast. A page or ticket is an
+incident of that severity.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Maximum number of groups of one objective that a web page shows in full."""
+"""Groups of one objective that a web page shows in full."""
 
 _NS: Final = 10**9
 
@@ -42,49 +44,43 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective: a time in which the objective spent its error budget too fast. A
-    burn has an incident of severity page, an incident of severity ticket, or both if they
-    overlap."""
+    """One burn of an objective. It has a page, a ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The newest incident of severity page, or the incident of severity ticket if there is none of
-    severity page. Links open this incident."""
+    """The newest page, or the ticket if there is no page. Links open this incident."""
     severity: str
-    """`page` or `ticket`. The severity is `page` if incidents of both severities are open."""
+    """`page` or `ticket`: the highest severity of the open incidents."""
     began_unix_s: int
     ended_unix_s: int | None
-    """End of the incident, or None while it is open."""
+    """None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """True if the peak is after the instant for which the status is computed. In this case,
-    `peak_burn` is only the highest burn rate until this instant."""
+    """True if the peak is after the instant of the status. `peak_burn` is then the highest burn
+    rate until this instant."""
     budget_spent: Fraction | None
-    """The share of the error budget that the burn spent; None if it is known only after the instant
-    for which the status is computed."""
+    """The share of the error budget that the burn spent; None if it was known only after the
+    instant of the status."""
     bad: int | None = None
-    """Number of requests that missed the objective since the incident began; None after the
-    incident ended."""
+    """Requests that missed the objective since the incident began; None after its end."""
     cause: str | None = None
-    """The likely cause, from the stored answer."""
+    """From the stored answer."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the incident is still open."""
+        """Whether the incident is open."""
         return self.ended_unix_s is None
 
 
 @dataclass(frozen=True, slots=True)
 class SloState:
-    """The state of an objective in the selected range. `blind` states why the objective counts too
-    few events to alert: it is a key of `alerts.blindness.REASONS`. `blind` is set only for the
-    first group of an objective."""
+    """The state of one group of an objective at an instant."""
 
     status: ObjectiveStatus
     shown: EventCounts
     shown_from_s: int
-    """Start of the selected range, in unix seconds. `shown` contains the number of good and bad
-    requests in this range, which ends at the instant for which the status is computed."""
+    """Start of the selected range. `shown` counts the good and bad requests from here to the
+    instant."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 
@@ -122,8 +118,7 @@ class SloState:
 
     @property
     def held_back(self) -> WindowPair | None:
-        """The first pair of burn-rate windows of severity page whose alert is suppressed because
-        there is too little data."""
+        """The first burn-rate pair of severity page whose alert is suppressed for lack of data."""
         found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
@@ -132,7 +127,7 @@ class SloState:
 
 
 def worst_first(found: Sequence[SloState]) -> list[SloState]:
-    """Return groups in order of urgency, the most urgent first."""
+    """Sort groups by urgency, the most urgent first."""
 
     def order(each: SloState) -> tuple[bool, bool, bool, bool, Fraction]:
         left = each.status.budget_left
@@ -148,8 +143,7 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """Return the most urgent groups of each objective, and the number of omitted groups by
-    objective."""
+    """The most urgent groups of each objective, and the number of omitted groups by objective."""
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
@@ -163,13 +157,13 @@ def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, in
 
 
 def is_open(row: IncidentRow, at_s: int) -> bool:
-    """Return whether an incident is open at an instant."""
+    """Whether an incident is open at an instant."""
     return row.ended_unix_s is None or row.ended_unix_s > at_s
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """Return the instant at which to show the states, in unix seconds: the end of the range, or the
-    last possible evaluation if it is earlier."""
+    """The instant of the states in unix seconds: the end of the range, or the last possible
+    evaluation if it is earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -177,12 +171,10 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[SloState, ...]:
-    """Return the state of each group of the objectives at an instant.
+    """The state of each group of the objectives at an instant.
 
-    At first, the good and bad requests are counted in the stored rows. Later, the store has their
-    counts, one for each `EVALUATION_S` seconds, and these counts are added up. The start of the
-    counted range is rounded down to a multiple of `EVALUATION_S`, so that both ways give the same
-    result.
+    The start of the counted range is rounded down to a multiple of `EVALUATION_S`. Counts of stored
+    rows and counts per `EVALUATION_S` are then equal.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
@@ -224,13 +216,13 @@ def objective_status(
     count: Count,
     since: Callable[[Objective], set[int]] = lambda _: set(),
 ) -> tuple[list[GroupStatus], str | None]:
-    """Return the status of each group of an objective, and the reason if the objective is blind.
+    """The status of each group of an objective, and the reason if the objective is blind.
 
     Args:
         count: from `by_second`. Pass the same object for all objectives, because it caches counts
-            that several objectives need.
-        since: a function that returns instants for a group, in unix seconds. The group's `tally` in
-            the result can return the counts since each of these instants.
+            that they share.
+        since: returns the instants of a group, in unix seconds, since which its `tally` must be
+            able to count.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -266,14 +258,11 @@ def incident_of(
     history: History,
     causes: Mapping[tuple[str, int], str],
 ) -> SloIncident:
-    """Return one burn (a time in which the objective spent its error budget too fast) as one
-    incident.
+    """One burn as one incident.
 
     Args:
-        rows: the burn's incidents of severity page, its incident of severity ticket, or both. The
-            cause of the newest incident of severity page is shown.
-        status: the current status. If its burn rate is higher than the stored peak, this burn rate
-            is the peak.
+        rows: the burn's pages, its ticket, or both. The cause of the newest page is shown.
+        status: the current status. Its burn rate is the peak if it is higher than the stored peak.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
@@ -310,9 +299,8 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn that overlaps the usual baseline of a window, in unix
-    nanoseconds; None without such a burn. The usual baseline is the range of the same length just
-    before the window."""
+    """Start of the earliest burn, in unix nanoseconds, that overlaps the range of the same length
+    just before the window; None without such a burn."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [
@@ -328,9 +316,8 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert. The causes come from the stored
-    answers. If an incident has no stored answer, its cause comes from the notifications of an
-    earlier version of Tailspan."""
+    """The likely causes by severity and time of the alert. Incidents without a stored answer have
+    their cause from the notification."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

@@ -1,8 +1,7 @@
 """Divide the starts of engines into parts, and find the slow first requests after a start.
 
-The parts of a start sum to the time until the server was ready. Afterwards, the first request of
-each shape can still be slow, because kernels are compiled when they are first used. Requests have
-the same shape if their numbers of prompt tokens to compute are between the same two powers of two.
+The first request of each shape can be slow because kernels are compiled at their first use.
+Requests have the same shape if their uncached prompt tokens are between the same two powers of two.
 """
 
 from collections import defaultdict
@@ -21,18 +20,16 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
-"""Maximum number of starts in an answer. The newest are kept."""
+"""The newest starts."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with the later requests of this shape that were received
-within this many nanoseconds of the start."""
+"""The first request of a shape is compared with requests received this long after the start."""
 MAX_REQUESTS: Final = 5_000
-"""Maximum number of requests to read after each start."""
+"""Requests to read after each start."""
 EXITED: Final = "exit"
-"""The value of a start's `failure` if the server ended without an exception."""
+"""A start's `failure` if the server ended without an exception."""
 LATER: Final = 19
-"""Minimum number of requests of a shape after the first request of this shape. The first of 20
-equal requests is the slowest by chance with a probability of 1 in 20.
-"""
+"""Later requests of a shape. The first of 20 equal requests is the slowest by chance with a
+probability of 1 in 20."""
 _COLUMNS: Final = (
     *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),
     *("prefill_others_prefill_s", "prefill_others_decode_s", "prefill_preempted_s"),
@@ -41,7 +38,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StartsQuestion:
-    """The starts that ended in a window, the labels that select them, and how many to list."""
+    """Which starts to list: those that ended in a window."""
 
     window: Window
     where: Mapping[str, str | None] = field(default_factory=dict)
@@ -53,10 +50,10 @@ class FirstRequest:
     """The first request of a shape, if it was slower than all later requests of this shape.
 
     Attributes:
-        from_tokens: the shape has at least this many prompt tokens to compute.
-        to_tokens: the shape has fewer prompt tokens to compute than this.
-        prefill_s: the first request's prefill in seconds, without the work of other requests.
-        usual_s: the median of the later requests' prefill, in seconds.
+        from_tokens: minimum number of uncached prompt tokens of the shape.
+        to_tokens: exclusive maximum.
+        prefill_s: the first request's prefill, without the work of other requests.
+        usual_s: the median prefill of the later requests.
     """
 
     from_tokens: int
@@ -67,8 +64,7 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return by how many seconds the first prefill was longer than the median of the later
-        prefills."""
+        """Time above the median of the later requests."""
         return self.prefill_s - self.usual_s
 
 
@@ -79,12 +75,12 @@ class Start:
     cold_start: ColdStart
     first_requests: Sequence[FirstRequest]
     compared: int
-    """Number of shapes with enough requests to compare."""
+    """Number of shapes with enough requests."""
 
     @property
     def advice(self) -> str | None:
-        """Return a sentence with the largest part of the start and an action; None if the parts are
-        unknown or the start failed."""
+        """The largest part of the start and an action; None if the parts are unknown or the start
+        failed."""
         found = largest_part(self.cold_start)
         if found is None or self.cold_start.reached is not None:
             return None
@@ -95,7 +91,7 @@ class Start:
 
     @property
     def failed(self) -> str | None:
-        """Return a sentence with the part in which the start failed; None if it did not fail."""
+        """The part in which the start failed; None if it did not fail."""
         start = self.cold_start
         if start.reached is None:
             return None
@@ -110,7 +106,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartsAnswer:
-    """The newest starts of a window, in order of time, and the number of all starts in it."""
+    """The newest starts of a window in order of time, and the number of all starts in it."""
 
     window: Window
     starts: Sequence[Start]
@@ -118,8 +114,7 @@ class StartsAnswer:
 
 
 def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
-    """Return the starts of a window with their parts and slow first requests. Failed starts are
-    included."""
+    """The starts of a window, including failed ones, with their parts and slow first requests."""
     window = question.window
     found = [
         each
@@ -158,13 +153,12 @@ def _start(engine: Engine, start: ColdStart) -> Start:
 
 
 def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[FirstRequest], int]:
-    """Return the shapes whose first request was slower than all later requests, and the number of
-    shapes that were compared.
+    """The shapes whose first request was slower than all later ones, and the number of compared
+    shapes.
 
     Args:
-        shapes: (n,) the shape of each request, in order of receipt. The shape is ⌊log₂ t⌋ for a
-            request with t uncached prompt tokens.
-        prefill_s: (n,) seconds of each request's prefill, minus delays by other requests.
+        shapes: (n,) ⌊log₂ of the uncached prompt tokens⌋ of each request, in order of receipt.
+        prefill_s: (n,) without delays by other requests.
     """
     by_shape: dict[int, list[float]] = defaultdict(list)
     for shape, seconds in zip(shapes.tolist(), prefill_s.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Compute counts, rates and latency percentiles of requests, by any labels."""
+"""Counts, rates and latency percentiles of requests, by any labels."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +24,14 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify a single request, and cannot group requests."""
+"""They cannot group requests."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
-"""Labels that requests can be grouped by."""
 
 MAX_READ: Final = 300_000
-"""Maximum number of requests to read one by one, which takes about a second."""
+"""Requests to read one by one, which takes about a second."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
-"""The latencies that rollups do not contain."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -55,24 +53,22 @@ class StatsAnswer:
 
     groups: list[dict[str, Any]]
     precision: Literal["exact", "sketch"]
-    """For `sketch`, percentiles are within 1 % of an exact value."""
+    """`sketch`: percentiles are within 1 % of an exact value."""
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests in groups with a label `_other`, which rollups store if a label has too
-    many values."""
+    """Requests in groups with a label `_other`, which rollups store if a label has too many
+    values."""
     hidden: int = 0
-    """Number of requests under `_other` that may be missing from the groups: they may belong to a
-    group whose `partial` is true, or may match the filter."""
+    """Requests under `_other` that may be missing from `partial` groups, or may match the
+    filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`."""
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
-    """Compute the statistics of each group.
-
-    The statistics come from the stored requests. If there are too many requests, or if some were
-    deleted, the statistics come from rollups.
+    """Compute the statistics of each group from the stored requests. If there are too many
+    requests, or some were deleted, use rollups.
 
     Raises:
         ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a
@@ -116,7 +112,7 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
 
 
 def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> list[dict[str, Any]]:
-    """Return the statistics of each group, the largest group first.
+    """The statistics of each group, the largest group first.
 
     Args:
         found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
@@ -130,22 +126,22 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
 
 def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the groups sorted by number of requests, largest first, and then by their labels."""
+    """Sort groups by number of requests, largest first, and then by their labels."""
     return sorted(groups, key=lambda g: (-g["requests"], [str(g[d]) for d in dimensions]))
 
 
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the same statistics as `group_stats`, computed from rollups.
+    """The statistics of `group_stats`, computed from rollups.
 
-    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group
-    that may have more requests under `_other`.
+    Latencies that rollups do not store are None. `partial` groups may have more requests under
+    `_other`.
     """
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # Also grouped by outcome, to count the errors and the aborted requests of each group.
+    # To count the errors and the aborted requests of each group.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     outcomes = by_outcome.sums(())
     ended = {
@@ -182,7 +178,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Return the ranks of the percentiles, and of the bounds of P99's confidence interval."""
+    """Ranks of the percentiles, and of the bounds of P99's interval."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -232,7 +228,7 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
 
 
 def percentiles(values_s: FloatArray) -> dict[str, float | None]:
-    """Return the percentiles of latencies, and the 95 % interval of the 99th percentile."""
+    """The percentiles, and the 95 % interval of P99."""
     low, high = rank_interval(values_s, PERCENTILES["p99"]) or (None, None)
     points = {name: quantile(values_s, q) for name, q in PERCENTILES.items()}
     return {**points, "p99_low": low, "p99_high": high}

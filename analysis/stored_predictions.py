@@ -1,11 +1,9 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if its change can be deployed: a change of engine arguments or of the number
-of replicas. The measured change is: percentile after the deploy / percentile before the deploy − 1.
-The requests before the deploy are reweighted to the mix after the deploy, but not to the load. So
-the measured change includes the effect of a different load. The predicted change includes this
-effect too.
+A prediction is stored if its change can be deployed: of engine arguments or the number of replicas.
+The measured change is the percentile after / before the deploy − 1, at the mix after it. Like the
+prediction, it includes the effect of the load.
 """
 
 import json
@@ -27,12 +25,11 @@ from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
-"""The percentiles that are compared."""
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""The same prediction is stored at most once in this many nanoseconds, because a live page repeats
-the question."""
+"""The same prediction is stored at most once in this time, because a live page repeats the
+question."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -66,9 +63,8 @@ class Deployed(NamedTuple):
     """A change of the servers that was deployed."""
 
     change: str
-    """The change in canonical form."""
     at_unix_ns: int
-    """The time at which the first changed server began to load."""
+    """When the first changed server began to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +83,9 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Return edits such as `max_num_seqs=64` in canonical form, which can be compared with a
-    deploy. Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report
-    their router, so the form never contains it. If the edits set the router but not the number of
-    replicas, the result is None."""
+    """Edits such as `max_num_seqs=64` in the form that can be compared with a deploy; None if
+    Tailspan cannot recognise a deploy of them. Servers do not report their router, so the form
+    lacks it. A router without a number of replicas is not recognisable."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -107,11 +102,11 @@ def canonical(edits: Sequence[str]) -> str | None:
 def store_answer(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
-    """Store a prediction. Return the stored row, or None if the prediction is not stored.
+    """Store a prediction, unless the same change was stored within the last hour. Return the stored
+    row, or None.
 
-    A prediction is not stored if labels select a part of the requests, or if the reader may not see
-    all requests. A prediction for overloaded engines is not stored either, because their latencies
-    depend on how long the load lasts. The same change is stored at most once an hour.
+    A prediction is not stored if it is for selected requests, if the reader may not see all
+    requests, or if the engines are overloaded: their latencies depend on how long the load lasts.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -151,7 +146,7 @@ def store_answer(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """Return the change of the servers between two ranges; None if nothing changed, or if something
+    """The change of the servers between two ranges; None if nothing changed, or if something
     changed that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
@@ -172,7 +167,7 @@ def deployed(
 
 
 def replicas_of(column: pa.ChunkedArray) -> set[str]:
-    """Return the known names of the replicas in a column of requests."""
+    """The known names of the replicas in a column of requests."""
     return {each for each in column.unique().to_pylist() if each is not None}
 
 
@@ -183,12 +178,8 @@ def expected(
     quantile: str,
     parts: PercentileParts | None,
 ) -> Expected | None:
-    """Return, for a deployed change, the latest prediction that was requested before the deploy, or
-    None. Pure.
-
-    Args:
-        parts: the measured parts of the difference; None if unknown.
-    """
+    """The latest prediction of a deployed change that was requested before the deploy, or None.
+    Pure."""
     made = of_change(known, deploy)
     if not made or parts is None or not parts.mixed_s > 0:
         return None
@@ -201,8 +192,7 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return, for a deployed change, the predictions that were requested before the deploy.
-    Pure."""
+    """The predictions of a deployed change that were requested before the deploy. Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy
@@ -217,7 +207,7 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines: those that what-if can change, and all others."""
+    """The arguments that what-if can change, and all others."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

@@ -1,7 +1,7 @@
-"""Read the latency thresholds of objectives, for the diagnosis.
+"""Read the latency thresholds of objectives, for the diagnosis. Pure.
 
-Pure. An objective has a threshold if its `good` requires `latency <= number` for every request. An
-objective is left out if its filter uses a field that is not in `_COUNTED`.
+An objective has a threshold if its `good` requires `latency <= number` for every request, and its
+filter uses only fields in `_COUNTED`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,11 +26,10 @@ from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.question import Metric
 
 _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
-"""The fields that a filter may use."""
 
 
 def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[LatencyThreshold]:
-    """Return the thresholds of a latency, in the objectives' order."""
+    """The thresholds of a latency, in the objectives' order."""
     return [
         LatencyThreshold(
             objective.name,
@@ -45,7 +44,7 @@ def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[LatencyT
 
 
 def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
-    """Return the distinct latencies in the condition `good` of an objective."""
+    """The distinct latencies in the condition `good` of an objective."""
     fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
     return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
 
@@ -71,10 +70,7 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
 
 
 class _Counts:
-    """Selects the requests of an objective.
-
-    A comparison with an unknown value has an unknown result.
-    """
+    """Selects the requests of an objective. A comparison with an unknown value is unknown."""
 
     def __init__(self, where: Expression | None) -> None:
         self._where = where
@@ -86,8 +82,8 @@ class _Counts:
 
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Return two masks (n,): the requests for which an expression is true, and for which it is
-    false. For all other requests, the value of the expression is unknown."""
+    """Two masks (n,): for which requests an expression is true, and for which it is false. For
+    others it is unknown."""
     match expression:
         case Not(operand):
             true, false = _evaluate(operand, requests)

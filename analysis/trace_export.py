@@ -1,5 +1,5 @@
-"""Convert the requests of a window to arrivals for a trace file. Prompts, tenants and ids are not
-read."""
+"""Convert the requests of a window to arrivals for a trace file, without prompts, tenants and
+ids."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +17,7 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Number of requests in a part. A long window is read in parts to save memory. A prefix that
-prompts of several parts share is exported as a separate prefix in each part."""
+"""Reading in parts saves memory. A prefix shared by several parts is exported once per part."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -30,12 +29,11 @@ class ExportedPart:
     """A part of a window's requests, in order of receipt."""
 
     arrivals: Arrivals
-    """The arrivals. `received_s` is in seconds since the start of the window."""
+    """`received_s` is relative to the start of the window."""
     left_out: int
-    """Number of requests that are left out because their prompt or output tokens are unknown or 0,
-    such as rejected requests."""
+    """Requests whose prompt or output tokens are unknown or 0."""
     without_ladder: int
-    """Number of requests without a prefix ladder, for which shared prefixes are unknown."""
+    """Requests whose shared prefixes are unknown."""
 
 
 def exported_parts(

@@ -1,9 +1,7 @@
 """Predict the latencies of a trace on the engines of a window.
 
-A step model is fitted to each engine of the window. The window is replayed unchanged, which gives
-the model's error. Then the requests of the trace are replayed on equal engines behind one router.
-The model's error corrects the replayed percentiles of the trace, and widens their confidence
-intervals.
+The window is replayed unchanged, which gives the model's error. Then the trace is replayed on equal
+engines behind one router. The error corrects the percentiles, and widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +50,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Length in seconds of the interval in which the highest request rate is measured."""
+"""Interval of the highest request rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,41 +67,38 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. If this replay does not reproduce the measured latencies,
-    there is no prediction."""
+    """If this replay does not reproduce the measured latencies, there is no prediction."""
     requests: int
     length_s: float
-    """Seconds from the first request of the trace to the last request."""
+    """From the first request of the trace to the last."""
     edits: Sequence[str]
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     objectives: Sequence[TraceAttainment] = ()
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the engines reject, because they are longer than `max_model_len` or
-    because the queue is full."""
+    """Requests that the engines reject: longer than `max_model_len`, or the queue is full."""
     binds: Bind = "none"
     saturated: bool = False
-    """True if the engines cannot keep up: the queue is full, or grows until the end of the
-    trace."""
+    """Whether the queue is full, or grows until the end of the trace."""
     extrapolated: Sequence[str] = ()
 
     @property
     def rate_rps(self) -> float | None:
-        """Return the mean request rate of the trace; None if all requests arrive at once."""
+        """The mean rate; None if all requests arrive at once."""
         return self.requests / self.length_s if self.length_s > 0 else None
 
     @property
     def throughput_rps(self) -> float | None:
-        """Return the mean rate of the requests that are not rejected."""
+        """The mean rate of the requests that are not rejected."""
         return (
             None if self.rate_rps is None else self.rate_rps * (1 - self.rejected / self.requests)
         )
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of the engines, idle time included, per 1,000 requests; None if the
-        engines cannot keep up."""
+        """The cost of the engines, idle time included, per 1,000 requests; None if they cannot keep
+        up."""
         return None if self.saturated else usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
 
@@ -129,8 +124,7 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The model in `served` already contains the edited router and number of engines, so these edits
-    # are not applied again.
+    # The model in `served` already has the edited router and number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -161,7 +155,7 @@ def predict_trace(
         return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
-    # If the edits change the device, the price of the new device is unknown here.
+    # The price of a new device is unknown here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
@@ -185,8 +179,7 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which equal replicas behind one router serve the trace. Their step
-    model is the mean of the step models of the window's engines."""
+    """Equal replicas behind one router, with the mean step model of the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines
@@ -208,15 +201,8 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Return the stalls and paces (changes of the engines' speed) for a replay of the trace.
-
-    The stalls and paces that the engines had in the window are repeated until the end of the trace.
-
-    Args:
-        length_s: seconds from the start of the trace to its last request.
-        replicas: number of replayed replicas. If there are more replicas than engines, several
-            replicas get the stalls and paces of the same engine.
-    """
+    """Repeat the stalls and paces of the window's engines until the last request at `length_s`.
+    Several replicas may share those of one engine."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s
@@ -233,7 +219,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 
 
 class _Window:
-    """The measured and the replayed latencies of the window, for the correction."""
+    """The measured and the replayed latencies of the window."""
 
     def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
@@ -247,8 +233,7 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """Return the share of good requests for each objective; None if the objective selects no
-        request."""
+        """The share of good requests for each objective; None if it selects no request."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
@@ -269,7 +254,7 @@ def _percentiles(values: FloatArray) -> FloatArray:
 
 
 def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return requests as a table; a column that a trace does not have is null."""
+    """A column that a trace does not have is null."""
     schema = request_schema(columns)
     number = len(known["streamed"])
     return pa.table(
@@ -286,7 +271,7 @@ def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
 
 
 def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: int) -> list[str]:
-    """Return the assumptions of the prediction that the recorded window does not confirm."""
+    """The assumptions of the prediction that the recorded window does not confirm."""
     engine = edited_engine(recorded.engines[0].model.engine, edits.arguments or {})
     window = [each.arrivals for each in recorded.engines]
     found = []
@@ -319,6 +304,5 @@ def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: 
 
 
 def _highest_rate(received_s: FloatArray) -> float:
-    """Return the requests per second in the busiest interval of `RATE_S` seconds."""
     places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
     return float(np.unique(places, return_counts=True)[1].max()) / RATE_S

@@ -1,7 +1,7 @@
-"""Count the stored predictions whose confidence interval contains the change that was measured
-after the deploy.
+"""Count the stored predictions whose interval contains the change that was measured after the
+deploy.
 
-The requests before and after each deploy are read again, so they must still be stored.
+The requests before and after each deploy must still be stored.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MAX_DEPLOYS: Final = 10
-"""Maximum number of deploys, the latest first. The comparison of one deploy takes one or two
-seconds."""
+"""The latest, which take one or two seconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """For how many predictions the interval contained the measured change, as a sentence."""
+        """The counts as a sentence."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
             f"The intervals of {self.contained} of {self.percentiles} predictions contained the"
@@ -43,8 +42,7 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """Return for how many predictions of the latest deploys the interval contained the measured
-    change. Return None if no change of these deploys was predicted."""
+    """The track record of the latest deploys; None if none of their changes was predicted."""
     known = predictions(engine)
     if not known:
         return None
@@ -65,8 +63,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Return whether the interval of each predicted percentile of a deploy contains the measured
-    change. `to_unix_ns` is the start of the next deploy, or the current time."""
+    """Whether the interval of each predicted percentile contains the measured change. `to_unix_ns`
+    is the start of the next deploy, or the current time."""
     after = deploy.after(to_unix_ns)
     if after is None:
         return []

@@ -1,6 +1,6 @@
 """Add the requests in flight on a hung engine to the data for an explanation.
 
-These requests have no stored row yet. Their newest reports contain their age.
+They have no stored row yet. Their newest reports contain their age.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 def with_unfinished_requests(
     engine: Engine, found: EvidenceRows, windows: Sequence[Window]
 ) -> EvidenceRows:
-    """Return the data with the requests in flight, if the samples show a hung engine."""
+    """The data, with the requests in flight if the samples show a hung engine."""
     if not _hung(found.engines):
         return found
     tables = [
@@ -46,8 +46,7 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the reports of requests in flight with the columns of requests. The age of each
-    request counts as its latency."""
+    """The age of a request counts as its latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

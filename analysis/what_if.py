@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: unchanged, to measure the model's error, and with the edits. The
-confidence intervals come from replays of resampled blocks of the window's time.
+The window is replayed unchanged, to measure the model's error, and with the edits. Replays of
+resampled blocks of time give the intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,18 +53,17 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""The indices of the percentiles `POINTS` in `CURVE`."""
+"""Indices in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged replay. If the error is larger, no prediction is made.
-For windows of a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A window that other
-processes disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
+"""Maximum error of the unchanged replay; beyond it, no prediction is made. For a real vLLM, it is
+at most 5 % at P50 and 25 % at P99; a disturbed window was 50 % off at P99
+(docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Number of resampled pairs of replays (without and with the edits) from which a confidence
-interval is computed. The standard deviation of 40 draws is known to within 11 %."""
+"""Pairs of replays for an interval. The standard deviation of 40 draws is known to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -80,7 +79,7 @@ class WhatIfQuestion:
     """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """Current cost of the engines in US dollars per hour, or None if they have no price."""
+    """None if the engines have no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +109,26 @@ class WhatIfAnswer:
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
-    """Why there is no prediction; None if there is one."""
+    """None if there is a prediction."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     all_rps: float
-    """Requests per second, including the requests that the question's labels do not select."""
+    """Includes the requests that the question's labels do not select."""
     usd_per_hour: float | None
     left_out: Mapping[str, int]
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The relative change of each percentile for exactly the recorded traffic: −0.1 means 10 %
+    """The relative change of each percentile for exactly the recorded traffic: −0.1 is 10 %
     faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
-    out."""
+    """Percentiles from P1 to P99.9, without those that have too few requests."""
     predicted_rps: float | None = None
     predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the edited engines reject, because they are longer than
-    `max_model_len` or because the queue is full."""
+    """Requests that the edited engines reject: longer than `max_model_len`, or the queue is
+    full."""
     objectives: Sequence[PredictedAttainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
@@ -140,13 +138,13 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of the engines, idle time included, per 1,000 requests of the whole
-        window, without the edits."""
+        """The cost of the engines, idle time included, for all requests of the window, without the
+        edits."""
         return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return `usd_per_1000_requests` with the edits, or None if the engines cannot keep up."""
+        """The cost with the edits; None if the engines cannot keep up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -171,9 +169,9 @@ def read_for(
     """Read the window of a question from the store.
 
     Args:
-        moves_requests: whether a change can move requests between replicas. If a change cannot do
-            this, and the question is about one replica, only this replica must be replayable. By
-            default, `question.edits` decides.
+        moves_requests: whether a change can move requests between replicas; None if
+            `question.edits` decides. If it cannot, and the question is about one replica, only this
+            replica must be replayable.
 
     Raises:
         NotReplayableError: see `read_recorded`.
@@ -188,7 +186,7 @@ def read_for(
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
-    """Return the objectives that Tailspan counts itself, each with its indicator."""
+    """The objectives that Tailspan counts itself."""
     return [
         (each, each.indicator)
         for each in question.objectives
@@ -221,19 +219,14 @@ def predict_each(
     progress: Callable[[], None] = lambda: None,
     draws_for: Callable[[WhatIfAnswer], int] | None = None,
 ) -> list[WhatIfAnswer]:
-    """Predict the effect of alternative edits.
-
-    The predictions share the replays of the unchanged traffic.
+    """Predict the effect of alternative edits, which share the replays of the unchanged traffic.
 
     Args:
-        question: selects the requests whose latencies are reported. The edits of the question are
-            ignored.
+        question: selects the requests to report. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
-        progress: called after each resampled replay. If some of the edits set replicas or a router
-            and some do not, these two groups have separate replays, and there are twice as many
-            calls.
-        draws_for: called with each prediction before it has intervals; returns the number of draws
-            for this prediction. By default, the number is `draws`.
+        progress: called after each resampled replay; twice as often if only some of the edits set
+            replicas or a router.
+        draws_for: returns the number of draws for a prediction, at most `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -256,13 +249,12 @@ def _predict_group(
     progress: Callable[[], None],
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
-    """Predict the effects of alternative edits. Either all of these edits set replicas or a router,
-    or none of them does."""
+    """Predict alternative edits, all or none of which set replicas or a router."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    # The tokens that a request finds in a cache depend on the engine that serves it. So if the
-    # caches are replayed, the unchanged replay keeps the recorded engines.
+    # The tokens that a request finds in a cache depend on the engine that serves it, so an
+    # unchanged replay of the caches keeps the recorded engines.
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
     same = Edits(router=first.pool_router) if pooled else Edits()
@@ -288,11 +280,8 @@ def _predict_group(
 
 
 def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
-    """Replay a window once, without edits.
-
-    Returns:
-        The measured and the replayed latencies of the question's requests, and the replay.
-    """
+    """Replay a window once, without edits. Returns the measured and replayed latencies of the
+    question's requests, and the replay."""
     traffic = traffic_of(recorded)
     now = replayed(recorded, traffic, Edits(), "now", np.random.default_rng(0))
     reporting = _Reporting(recorded, question, ())
@@ -301,8 +290,7 @@ def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswe
 
 
 class _Reporting:
-    """Selects the requests of a window whose latencies are reported, and contains their measured
-    latencies."""
+    """The requests of a window whose latencies are reported, and their measured latencies."""
 
     def __init__(
         self, recorded: Recorded, question: WhatIfQuestion, assumptions: Sequence[str]
@@ -311,7 +299,6 @@ class _Reporting:
         self.assumptions = assumptions
         self.question = question
         self.chosen = recorded.counted & matching(recorded.requests, question.equals)
-        """(n,) whether the latencies of each recorded request are reported."""
         if not self.chosen.any():
             labels = ", ".join(f"{name}={value or ''}" for name, value in question.equals.items())
             reasons = "; ".join(recorded.left_out)
@@ -328,26 +315,25 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        """The columns that decide whether a request is good."""
         self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
         self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
-        """Return the number of reported requests for which this latency is known."""
+        """Reported requests for which this latency is known."""
         return int(np.isfinite(self.measured[name][self.chosen]).sum())
 
     def values(self, run: Replayed, name: str) -> FloatArray:
-        """Return the replayed latencies of the reported requests."""
+        """Latencies of the reported requests."""
         return run.values[name][self.chosen[run.source]]
 
     def curves(self, run: Replayed) -> dict[str, FloatArray]:
-        """Return the percentiles of the reported requests."""
+        """Percentiles of the reported requests."""
         return {name: curve_of(self.values(run, name)) for name in METRICS}
 
 
 class _Sample:
-    """The measured latencies, and those of a replay without edits, for recorded or resampled
-    traffic."""
+    """Recorded or resampled traffic: its measured latencies, and those of a replay without
+    edits."""
 
     def __init__(self, reporting: _Reporting, traffic: ReplayTraffic, now: Replayed) -> None:
         self.traffic, self.now = traffic, now
@@ -363,12 +349,11 @@ class _Sample:
 
 class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
-    """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
+    """The percentiles `CURVE` of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile from the unchanged to the edited replay (−0.1 is 10 %
-    lower); NaN if unknown."""
+    """The relative change of each percentile (−0.1 is 10 % lower); NaN if unknown."""
     good_ratios: Sequence[float | None]
-    """The share of good requests in the edited replay, for each objective."""
+    """The share of good requests for each objective."""
 
 
 class _Prediction:
@@ -383,7 +368,6 @@ class _Prediction:
             ]
             for name in METRICS
         }
-        """The percentiles `CURVE` of each latency."""
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
@@ -412,8 +396,7 @@ class _Prediction:
         return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
 
     def answer(self) -> WhatIfAnswer:
-        """Return the answer. The confidence intervals of the prediction come from the draws
-        (resampled replays) so far."""
+        """The answer, with intervals from the draws so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
@@ -439,7 +422,7 @@ class _Prediction:
             return answer
         then = self._then
         engines = self._edits.engines(recorded.replicas, len(recorded.engines))
-        # If the edits change the device, the price of the new device is unknown here.
+        # The price of a new device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         predicted = {name: self._predicted(name) for name in METRICS}
@@ -504,7 +487,7 @@ class _Prediction:
         )
 
     def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
-        """Return the predicted share of good requests, for each objective that Tailspan counts."""
+        """The share of good requests for each counted objective."""
         if not self._of.objectives:
             return []
         reported = self._of.chosen[after.source] & ~after.rejected
@@ -534,8 +517,7 @@ class _Prediction:
 
 
 def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
-    """Return the engines' cost per 1,000 requests; None if the price is unknown, or if the rate is
-    unknown or 0."""
+    """Cost per 1,000 requests; None if the price is unknown, or if the rate is unknown or 0."""
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
@@ -547,12 +529,12 @@ def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
-    """Return the relative changes; NaN if the durations are too short for a ratio."""
+    """NaN if the durations are too short for a ratio."""
     return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Return why there is no prediction; None if the replay reproduces the window."""
+    """Why there is no prediction; None if the replay reproduces the window."""
     for name in JUDGED:
         for point, most in MAX_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -565,7 +547,7 @@ def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
 
 
 def matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
-    """Return which requests have all of these labels: (n,)."""
+    """Which requests have all of these labels: (n,)."""
     chosen = np.ones(requests.num_rows, dtype=bool)
     for label, wanted in equals.items():
         values = requests[label].to_pylist()
@@ -580,7 +562,7 @@ def _text(value: object) -> str | None:
 
 
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
-    """Return the share of good requests; None if the objective selects no request."""
+    """The share of good requests; None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(RequestVerdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(RequestVerdict.BAD)).sum())
@@ -588,8 +570,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """Return a predicted share of good requests with its interval, which contains the share in 95 %
-    of later windows. `draws` contains the same share for each resampled traffic."""
+    """A share with its 95 % interval. `draws` contains the share for each resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:
@@ -601,7 +582,7 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
 
 
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
-    """Return the assumptions of the prediction that the recorded traffic does not confirm."""
+    """The assumptions of the prediction that the recorded traffic does not confirm."""
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(

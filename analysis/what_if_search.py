@@ -12,16 +12,15 @@ from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
 
 MAX_POINTS: Final = 12
-"""Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
+"""Each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Number of values in a range of factors such as 1x..2x. The ratio of each value to the previous
-value is constant."""
+"""Values in a range of factors such as 1x..2x, in constant ratios."""
 MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to within 2 %. A more exact result is not
-possible, because a queue counts as stable up to 2 % above the capacity."""
+"""A search for the rate ends when the rate is known to within 2 %: a queue counts as stable up to 2
+% above the capacity."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -29,7 +28,6 @@ _WHOLE: Final = (
 )
 FACTORS: Final = ("rate", "prompt", "output")
 SWEPT: Final = (*_WHOLE, *FACTORS)
-"""The names of the edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
 SearchedEdit = Literal["replicas", "rate"]
@@ -43,14 +41,14 @@ class Sweep:
     values: Sequence[str]
 
     def present(self, config: EngineConfig, replicas: int) -> float:
-        """Return the value of the setting before the change; 1 for a factor."""
+        """The value of the setting before the change; 1 for a factor."""
         if self.name == "replicas":
             return replicas
         return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
 
 
 def number_of(value: str) -> float:
-    """Return a value of a sweep, such as 64 or 1.5x, as a number."""
+    """A value of a sweep, such as 64 or 1.5x."""
     return float(value.rstrip("x"))
 
 
@@ -73,18 +71,17 @@ class SearchStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The result of a search: the smallest number of replicas, or the highest rate, with which an
-    SLO is met."""
+    """The smallest number of replicas, or the highest rate, with which an SLO is met."""
 
     wanted: SearchedEdit
     slo: str
     target: float
     value: float | None
-    """The value that was found, or None if no value within the limits meets the SLO."""
+    """None if no value within the limits meets the SLO."""
     tried: Sequence[SearchStep]
-    """The tried values in ascending order, each with its result."""
+    """In ascending order of the values."""
     shown: float
-    """The value that was found. If none was found, the tried value with the most good requests."""
+    """The value, or if none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -92,8 +89,8 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range has more than `MAX_POINTS` whole numbers, the values are LOW, 2 × LOW, 4 × LOW and so
-    on, and finally HIGH. A range of factors (multipliers, such as 0.5x..2x) has `STEPS` values.
+    A range of more than `MAX_POINTS` integers becomes LOW, 2 × LOW, 4 × LOW and so on, and finally
+    HIGH. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -185,8 +182,8 @@ def find(
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
-    """Return the smallest whole number that meets the SLO; None if no tried number does. First, the
-    number is doubled until it meets the SLO; then, a bisection finds the smallest."""
+    """Smallest whole number that meets the SLO, by doubling and bisection; None if no tried number
+    does."""
     high = 1
     while not met(high):
         if high >= MAX_REPLICAS:
@@ -200,7 +197,7 @@ def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
 
 
 def _highest(met: Callable[[float], bool]) -> float | None:
-    """Return the highest factor that meets the SLO, exact to about 2 % (`RATE_STEP`)."""
+    """Highest factor that meets the SLO, to within `RATE_STEP`."""
     low = high = 1.0
     while met(high):
         if high >= MAX_RATE:
@@ -225,8 +222,8 @@ def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edit
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one more edit, which replaces an earlier edit of the same name. Rate edits
-    are not replaced: their factors are multiplied."""
+    """Add an edit, which replaces an earlier edit of the same name. Rate factors are multiplied
+    instead."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -20,15 +20,14 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block of time, in seconds. Most requests take less time, and the request
-rate usually changes little in this time."""
+"""Most requests take less time, and the request rate usually changes little in it."""
 BLOCKS: Final = 10
-"""Minimum number of blocks. With fewer blocks, the estimate of the variance is too uncertain. In a
-short window, blocks are shorter than `BLOCK_S`."""
+"""Minimum: fewer give too uncertain a variance. Short windows have blocks shorter than
+`BLOCK_S`."""
 SATURATED: Final = 0.02
-"""If the queueing time grows faster than this, in seconds per second of the window, the engines
-cannot keep up. At this limit, the request rate is 2 % above the capacity of the engines. The limit
-also applies to the share of requests that a full queue rejects."""
+"""Engines are saturated if the queueing time grows by more than this many seconds per second: the
+rate is then 2 % above capacity. Also the limit of the share of requests that a full queue
+rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +37,10 @@ class ReplayTraffic:
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
-    """The index of the recorded request that each arrival copies."""
+    """The recorded request that each arrival copies."""
     since_s: float
-    """Start of the range whose requests are counted, on the time axis of `Arrivals.received_s`.
-    Earlier requests are replayed so that the engines are not empty at this time."""
+    """Start of the counted range, on the time axis of `Arrivals.received_s`. Earlier requests only
+    fill the engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,16 +48,16 @@ class Replayed:
     """The result of a replay, over all engines."""
 
     values: Mapping[str, FloatArray]
-    """The values of each metric in `METRICS`, by request. NaN if a request has no value."""
+    """By metric in `METRICS`: the value of each request, NaN if it has none."""
     source: IntArray
-    """(n,) the index of the recorded request that each replayed request copies."""
+    """(n,) the recorded request that each replayed request copies."""
     rejected: BoolArray
     binds: Bind
     saturated: bool
 
 
 def traffic_of(recorded: Recorded) -> ReplayTraffic:
-    """Return the traffic of a window as it was recorded."""
+    """The traffic of a window as recorded."""
     return ReplayTraffic(
         [each.arrivals for each in recorded.engines],
         [each.conditions for each in recorded.engines],
@@ -68,13 +67,12 @@ def traffic_of(recorded: Recorded) -> ReplayTraffic:
 
 
 class Blocks(NamedTuple):
-    """The blocks of time into which a window is divided. `resampled` draws from these blocks."""
+    """The blocks of time into which a window is divided."""
 
     since_s: float
-    """Start of the first block in seconds, on the time axis of `Arrivals.received_s`."""
+    """On the time axis of `Arrivals.received_s`."""
     length_s: float
-    """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that no time interval of
-    constant speed is divided."""
+    """A multiple of `PACE_INTERVAL_S`, so that no interval of constant speed is divided."""
     number: int
 
 
@@ -120,8 +118,7 @@ def replayed(
 
     Args:
         recorded: the window, with the fitted `ServerModel` of each engine.
-        chance: the random generator that chooses which requests are copied if the edits raise the
-            rate.
+        chance: chooses which requests are copied if the edits raise the rate.
 
     Raises:
         EditError: an edit is not allowed.
@@ -162,7 +159,6 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: ReplayTraffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Return one model of equal replicas behind a router, with the requests of all engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(
@@ -175,8 +171,8 @@ def _pooled(
 
 
 def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
-    """Return a model of equal replicas behind one router. Their step model is the mean of the step
-    models of the engines."""
+    """Equal replicas behind one router. Their step model is the mean of the engines' step
+    models."""
     steps = [each.engine.step for each in models]
     mean = StepModel(
         **{
@@ -219,10 +215,9 @@ def _binding_limit(outcomes: Sequence[ReplayOutcome]) -> Bind:
 
 
 def _is_saturated(outcome: ReplayOutcome, fits: BoolArray, since_s: float) -> bool:
-    """Return whether the queue is full, or the queueing time grows until the end of the replay.
+    """Whether the queue is full, or the queueing time grows until the end of the replay.
 
-    `fits` is (n,) whether a request fits into `max_model_len`; requests that do not fit are always
-    rejected.
+    `fits` is (n,) whether a request fits into `max_model_len`. Others are always rejected.
     """
     sent = fits & (outcome.received_s >= since_s)
     if (outcome.rejected & sent).sum() > SATURATED * sent.sum():

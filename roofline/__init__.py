@@ -1,1 +1,1 @@
-"""Compute the bytes and FLOPs of an engine's steps, and the engine's bottleneck. Pure: no I/O."""
+"""The bytes and FLOPs of an engine's steps, and the engine's bottleneck. Pure: no I/O."""

@@ -1,7 +1,5 @@
-"""Convert the store's Arrow tables to columns, for each engine and its GPUs.
-
-Pure. A null becomes NaN.
-"""
+"""Convert the store's Arrow tables to columns, for each engine and its GPUs. A null becomes NaN.
+Pure."""
 
 from typing import NamedTuple
 
@@ -22,7 +20,7 @@ class EngineKey(NamedTuple):
 
 
 def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
-    """Return each engine's samples from a table of `EngineSample`s, by replica and number."""
+    """Each engine's samples from a table of `EngineSample`s."""
     keys = samples.group_by(["replica", "engine"]).aggregate([])
     found = {}
     for key in sorted(
@@ -41,8 +39,7 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None for an empty
-    table."""
+    """The samples of a replica's GPUs from a table of `GpuSample`s; None for an empty table."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -54,10 +51,7 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Return the number of each row's series. A series contains the samples of one process.
-
-    A restarted process begins a new series, because its totals begin at 0 again.
-    """
+    """The number of each row's process. A restarted process counts its totals from 0."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

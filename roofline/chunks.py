@@ -1,9 +1,6 @@
-"""Estimate how much KV the chunks of long prompts read again.
+"""Estimate how much KV the chunks of long prompts read again, from sums of the step ledger. Pure.
 
-Pure. The estimate uses sums of the step ledger, the plugin's record of engine steps. A prompt
-longer than a step's token budget is computed in chunks, and each chunk reads the KV of all earlier
-chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again: 541 GB
-for Llama-3-8B, in addition to the 961 GB of weights that the 64 steps read.
+Each chunk of a prompt reads the KV of all earlier ones again.
 """
 
 from math import inf
@@ -16,17 +13,16 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """Limits on the number of tokens that one step computes."""
+    """Limits on the tokens that one step computes."""
 
     step_tokens: float
-    """Token budget of a step, shared by prompts and decodes (`max_num_batched_tokens`)."""
+    """Shared by prompts and decodes (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
-    """Maximum number of tokens of one prompt in a step (`long_prefill_token_threshold`)."""
+    """Maximum length of a chunk of one prompt (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """Return the limits from an engine's arguments (`EngineStart.arguments`); None if they are
-    missing."""
+    """The limits from `EngineStart.arguments`; None if they are missing."""
     values = read(arguments)
     budget = values.get("scheduler.max_num_batched_tokens")
     longest = values.get("scheduler.long_prefill_token_threshold")
@@ -44,26 +40,24 @@ def read_back(
     decodes: FloatArray,
     chunks: Chunks,
 ) -> FloatArray:
-    """Return a lower bound of the context tokens that prompt chunks read again.
+    """A lower bound of the context tokens that prompt chunks read again.
 
     A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
-    + p/2) pairs of tokens. The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer
-    than c, then start = q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
+    + p/2) pairs of tokens. The ledger contains P = Σp and Q = Σq. If no chunk is longer than c,
+    then start = q/p − p/2 ≥ q/c − p/2, and
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
-    last have this length. The bound is too low for short prompts on long cached contexts. c is the
-    smaller of the two limits in `chunks`. As an approximation, the mean number of decodes per step
-    is subtracted from the token budget.
+    The bound is exact if all chunks have the maximum length, as all but the last of a long prompt.
+    It is too low for short prompts on long cached contexts. c is the smaller limit in `chunks`; the
+    mean number of decodes per step is subtracted from the token budget.
 
     Args:
-        steps: (n,) number of steps in each time range. The other arrays have the same shape. The
-            ranges should be a few seconds long, because short prompts lower the bound for the long
-            prompts in the same range.
-        prefill_tokens: P, the number of prompt tokens.
-        prefill_attention: Q, the number of token pairs in the attention of the chunks.
-        decodes: N, the number of decodes.
+        steps: (n,) number of steps in each time range. Ranges should be a few seconds long, because
+            short prompts lower the bound for long prompts in the same range.
+        prefill_tokens: (n,) P, the number of prompt tokens.
+        prefill_attention: (n,) Q, the number of token pairs in the attention of the chunks.
+        decodes: (n,) N.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
     chunk = np.minimum(

@@ -1,7 +1,7 @@
-"""Read the values of a model's configuration. A value can have different keys in different models.
+"""Read the values of a model's configuration, which have different keys in different models. Pure.
 
-Pure. Errors contain the key. A list is given as a mapping from each element to its number of
-occurrences, as in an engine's report.
+Errors contain the key. A list is given as a mapping from each element to its number of occurrences,
+as in an engine's report.
 """
 
 from collections import Counter
@@ -11,14 +11,12 @@ from typing import Any, Final
 from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Keys under which multimodal models store the language model's configuration."""
+"""Where multimodal models store the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's configuration.
-
-    Values that are missing in the language model's part come from the whole configuration.
-    """
+    """The language model's configuration. Values that it lacks come from the whole
+    configuration."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
@@ -28,8 +26,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine's arguments, which stand outside the language model's part of a
-    configuration."""
+    """The engine's arguments stand outside the language model's part."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
@@ -41,7 +38,7 @@ class Config:
         self._values = values
 
     def get(self, *keys: str) -> Any:
-        """Return the value of the first key that is present; None if no key is present."""
+        """The value of the first key that is present, or None."""
         for key in keys:
             value = self._values.get(key)
             if value is not None:
@@ -49,26 +46,26 @@ class Config:
         return None
 
     def text(self, *keys: str) -> str:
-        """Return a string; "" if the key is absent."""
+        """A string; "" if the key is absent."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean, or the default if the key is absent."""
+        """A boolean, or the default if the key is absent."""
         value = self.get(key)
         return default if value is None else bool(value)
 
     def nested(self, key: str) -> "Config":
-        """Return a nested configuration; an empty configuration if the key is absent."""
+        """A nested configuration; empty if the key is absent."""
         value = self.get(key)
         return Config(value if isinstance(value, Mapping) else {})
 
     def parts(self) -> list["Config"]:
-        """Return all nested configurations."""
+        """All nested configurations."""
         return [Config(value) for value in self._values.values() if isinstance(value, Mapping)]
 
     def whole(self, *keys: str) -> int:
-        """Return a count above 0.
+        """A count above 0.
 
         Raises:
             UnknownShapeError: no key is present, or the value is not a whole number.
@@ -80,10 +77,10 @@ class Config:
         return found
 
     def whole_or_none(self, *keys: str) -> int | None:
-        """Return a count above 0; None if it is absent or 0.
+        """A count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: the value is not a whole number, but for example a list.
+            UnknownShapeError: the value is not a whole number.
         """
         for key in keys:
             value = self._values.get(key)
@@ -97,7 +94,7 @@ class Config:
         return None
 
     def tally(self, key: str) -> dict[str, int]:
-        """Return how often each element of a list occurs; empty if the list is absent.
+        """How often each element of a list occurs; empty if the list is absent.
 
         Raises:
             UnknownShapeError: a count is not a whole number.

@@ -1,9 +1,8 @@
-"""Defines the error for an incomplete or unsupported model configuration."""
+"""The error for an incomplete or unsupported model configuration."""
 
 
 class UnknownShapeError(ValueError):
-    """The model's shape is unknown, because the configuration key `key` is missing or not
-    supported."""
+    """The configuration key `key` is missing or not supported."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: {reason}")

@@ -1,5 +1,4 @@
-"""Define the data type for the scheduled work of single steps, or of all steps in a time window.
-Pure."""
+"""The scheduled work of single steps, or of all steps in a time window. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,45 +9,43 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in each step that computes prompts, if only sums over steps are
-known. The assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
+"""Assumed for each step that computes prompts, if only sums are known. It affects only mixtures of
+experts; 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
-    """The work of steps, as counted by the step ledger (the plugin's record of engine steps). Each
-    array has one value for each step, or for each time window: (n,)."""
+    """The work of steps, as counted by the step ledger (the plugin's record of engine steps). One
+    value for each step or time window: (n,)."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
-    """P: number of computed prompt tokens."""
+    """P: computed prompt tokens."""
     prefill_attention: FloatArray
-    """Q: number of pairs of a prompt token and a token that it attends to. Q = Σ p·(start + p/2)
-    over the prefill chunks, where a chunk of p tokens follows `start` earlier tokens."""
+    """Q: Σ p·(start + p/2) over the prefill chunks, where a chunk of p tokens follows `start`
+    earlier tokens."""
     context_tokens: FloatArray
-    """C: number of context tokens that decodes read."""
+    """C: context tokens that decodes read."""
     decodes: FloatArray
-    """N: number of decoding sequences."""
+    """N: decoding sequences."""
     draft_tokens: FloatArray
-    """Number of drafted tokens that are verified; 0 without speculation."""
+    """Drafted tokens that are verified; 0 without speculation."""
     prefill_steps: FloatArray
-    """Number of steps that computed prompt tokens."""
+    """Steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: number of earlier tokens of the same prompt whose KV is read again by prompt chunks. These
-    tokens were computed in earlier chunks or found in the cache. For sums over many steps, R is a
+    """R: earlier tokens of the same prompt whose KV chunks read again. For sums over many steps, a
     lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Number of prompts whose last chunk is in these steps. The last chunk of a prompt produces a
-    token."""
+    """Prompts whose last chunk, which produces a token, is in these steps."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Number of tokens that the steps compute: prompt, decode and drafted tokens."""
+        """Prompt, decode and drafted tokens that the steps compute."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
     def made(self) -> FloatArray:
-        """Number of tokens for which the last layer (logits) is computed."""
+        """Tokens for which the last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 
@@ -62,7 +59,7 @@ def step(
     prefill_context_tokens: float = 0.0,
     prompts: float = 0.0,
 ) -> StepLoad:
-    """Return the load of a single step."""
+    """The load of a single step."""
     return StepLoad(
         steps=np.ones(1),
         prefill_tokens=np.array([prefill_tokens], dtype=np.float64),
@@ -85,12 +82,11 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> StepLoad:
-    """Return the load of each time range, from the increases of an engine's totals in the range.
+    """The load of each time range, from the increases of an engine's totals. Unknown drafts and
+    contexts count as 0.
 
     Args:
-        steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.
-        draft_tokens: None without speculation. Unknown values count as 0.
-        prefill_context_tokens: None and unknown values count as 0.
+        steps: (n,) number of steps, NaN if unknown, like all arrays.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -1,11 +1,4 @@
-"""Read the peaks of devices from a user's file. These peaks override the values of `peaks.toml`.
-
-    [device."NVIDIA H20"]
-    bytes_per_s = 4.0e12
-    flops_per_s = { bf16 = 148e12, fp8 = 296e12 }
-
-For a device in `peaks.toml`, unchanged values may be omitted.
-"""
+"""Read the peaks of devices from a user's file, which override `peaks.toml` (README.md)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,17 +11,17 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
+    """The peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
 
     Raises:
-        PeaksError: the file cannot be read, or a value is invalid. The message contains the path.
+        PeaksError: the file cannot be read, or a value is invalid.
     """
     named = environment.get(ENVIRONMENT_KEY)
     return load_peaks(Path(named)) if named else {}
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """Return a file's peaks by device."""
+    """A file's peaks by device."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

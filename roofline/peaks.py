@@ -1,7 +1,5 @@
-"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name.
-
-Pure, except that the module reads the package's table `peaks.toml` once.
-"""
+"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name. Pure but for
+`peaks.toml`."""
 
 import re
 import tomllib
@@ -12,12 +10,10 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""The number formats of peaks. A device's peak for a format is its FLOP/s in dense matrix products,
-on matrix units if the device has them."""
+"""Number formats of dense matrix products, on matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-"""Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
-and 40 GB of memory."""
+""""MIG 3g.40gb" has three sevenths of the compute units and 40 GB."""
 
 
 class PeaksError(ValueError):
@@ -31,32 +27,27 @@ class Device:
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """FLOP/s of dense matrix products, by number format. Formats that the device does not support
-    are absent."""
+    """FLOP/s of dense matrix products, by supported number format."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
-    """Year and month of the source."""
+    """Year and month."""
     checked: str | None = None
-    """Address of a public copy of the source, if one was found."""
+    """A public copy of the source."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """Return the FLOP/s of a number format.
-
-        `math` is the wanted format. If the device does not support it, weights are converted to a
-        second format, the argument `otherwise`, and the FLOP/s of this second format are returned.
-        None if the device supports neither format.
-        """
+        """The FLOP/s in the format `math`, else in `otherwise`, to which weights are then
+        converted."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """Return the peaks of a device, or None if it is unknown (see `known_devices`).
+    """The peaks of a device, or None if it is unknown.
 
     Args:
-        name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
-        given: peaks by name that override the table:
-            `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`.
+        name: as NVML, vLLM or AMD SMI reports it, such as "NVIDIA H100 80GB HBM3".
+        given: peaks that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s":
+            {"bf16": 148e12}}}`.
 
     Raises:
         PeaksError: a given value is invalid.
@@ -75,14 +66,14 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
 
 def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names of the known devices, for an error message."""
+    """Their names, for an error message."""
     return tuple(sorted({device.name for device in _by_name(given).values()}))
 
 
 def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
-    """Return the peaks of a MIG slice.
+    """A slice has a multiple of 1/8 of the GPU's memory and a multiple of 1/7 of its
+    multiprocessors.
 
-    A slice has a multiple of 1/8 of the GPU's memory and a multiple of 1/7 of its multiprocessors.
     Source: NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles".
     """
     memory_bytes = whole.memory_bytes or 0.0
@@ -97,8 +88,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Return only the letters and digits of a name, because names from different sources differ in
-    their separators."""
+    """Names from different sources differ in their separators and in the manufacturer."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

@@ -1,7 +1,7 @@
-"""Find the bytes per weight and per cached element, and the number formats of matrix products.
+"""The bytes per weight and per cached element, and the number formats of matrix products. Pure.
 
-Pure. The bytes of a weight include its part of the scales and zero points. For example, a 4-bit
-weight in groups of 128 has 0.52 bytes.
+The bytes of a weight include its part of the scales and zero points: a 4-bit weight in groups of
+128 has 0.52 bytes.
 """
 
 from typing import Final, NamedTuple
@@ -12,8 +12,7 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """The bytes of a quantised weight, and the number format in which it is multiplied. If the
-    format is None, weights are converted to the model's dtype first."""
+    """`math` is None if weights are converted to the model's dtype first."""
 
     bytes: float
     math: str | None = None
@@ -47,8 +46,8 @@ _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Quantisation methods that divide weights into groups. Each group has a 16-bit scale, and a zero
-point with the same number of bits as a weight."""
+"""Methods that divide weights into groups, each with a 16-bit scale and a zero point as wide as a
+weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -70,7 +69,7 @@ elements of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:
-    """Return the bytes per element of weights and cache, and the number formats.
+    """The bytes per element of weights and cache, and the number formats.
 
     Raises:
         UnknownShapeError: a dtype or method is unknown.
@@ -117,7 +116,7 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Return the format that a compressed-tensors `QuantizationScheme` describes."""
+    """The format that a compressed-tensors `QuantizationScheme` describes."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
         bits = weights.whole_or_none("num_bits")

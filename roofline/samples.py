@@ -1,6 +1,6 @@
-"""Aggregate samples of an engine and its GPUs by time window.
+"""Aggregate samples of an engine and its GPUs by time window. Pure.
 
-Pure. The increase of a counter between two samples belongs to the window of the later sample.
+The increase of a counter between two samples belongs to the window of the later sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ from telemetry.counter_series import CounterSeries, series_numbers
 class Columns:
     """Samples in any order, as columns of shape (n,). Unknown values are NaN.
 
-    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` (n,) identifies
-    the process that counted a sample's totals; a restarted process has another number. For GPUs,
-    `series` may be empty.
+    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
+    process that counted a sample's totals; a restarted process has another number. For GPUs, it may
+    be empty.
     """
 
     at_unix_ns: IntArray
@@ -26,33 +26,32 @@ class Columns:
     series: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def number(self, name: str) -> FloatArray:
-        """Return a column; all NaN if no sample reports it."""
+        """A column; all NaN if no sample reports it."""
         found = self.numbers.get(name)
         return np.full(self.at_unix_ns.size, np.nan) if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Consecutive time windows of equal width. The first window starts at `from_unix_ns`."""
+    """Consecutive time windows of equal width."""
 
     from_unix_ns: int
     width_ns: int
     number: int
 
     def of(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the index of each instant's window: (n,); −1 outside all windows."""
+        """The index of each instant's window: (n,); −1 outside all windows."""
         places = (at_unix_ns - self.from_unix_ns) // self.width_ns
         return np.where((places >= 0) & (places < self.number), places, -1)
 
     def start_unix_ns(self, window: int) -> int:
-        """Return the start of the window with this index."""
+        """The start of the window with this index."""
         return self.from_unix_ns + window * self.width_ns
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
-    """Return windows that cover all instants and begin at multiples of their width.
-
-    If the width is None, return a single window.
+    """Windows that cover all instants and begin at multiples of their width; None for a single
+    window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -70,7 +69,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """The increases of totals between samples, summed by time window. There are w windows."""
+    """The increases of totals between samples, summed by w time windows."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number
@@ -78,19 +77,14 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """Return a total's increase in each window: (w,). NaN if no sample reports the total.
-
-        The increases of all processes of an engine are added.
-        """
+        """A total's increase in each window, over all processes: (w,). NaN if no sample reports
+        it."""
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples. Return the sum of the results of
-        `make` by window: (w,).
-
-        The sum is NaN if no sample of the window reports all of these totals.
-        """
+        """Apply `make` to the increases of totals between samples, and sum the results by window:
+        (w,). NaN if no sample of the window reports all of these totals."""
         rises = [self._increases(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
         return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
@@ -99,10 +93,10 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """Return the seconds of each window that its samples cover: (w,), 0 without samples.
+        """The time of each window that its samples cover: (w,).
 
-        A sample covers the time since the previous sample of the same process. If an engine has
-        several processes, the process that covers the most seconds determines the result.
+        A sample covers the time since the previous sample of its process. Of several processes of
+        an engine, the one that covers the most counts.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)
@@ -123,7 +117,7 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """Return a gauge's mean by window, over all samples of all GPUs: (w,). NaN without samples."""
+    """A gauge's mean by window, over all samples of all GPUs: (w,). NaN without samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

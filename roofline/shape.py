@@ -1,7 +1,6 @@
-"""Describe the shape of an engine's model.
+"""The shape of an engine's model. Pure.
 
-Pure. Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
-Biases and norms are ignored: they are under 0.2 % of the parameters.
+Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
 """
 
 from dataclasses import dataclass
@@ -16,19 +15,19 @@ class Latent:
 
     kv_rank: int
     query_rank: int | None
-    """Rank of the compressed queries; None if queries are not compressed."""
+    """None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
 
     @property
     def key_dim(self) -> int:
-        """Number of elements of one head's key, after it was expanded from the cached vector."""
+        """Elements of one head's key, expanded from the cached vector."""
         return self.nope_dim + self.rope_dim
 
     @property
     def cached_dim(self) -> int:
-        """Number of cached elements per token and layer, such as 576 in DeepSeek-V3."""
+        """Cached elements per token and layer, such as 576 in DeepSeek-V3."""
         return self.kv_rank + self.rope_dim
 
 
@@ -38,17 +37,17 @@ class Experts:
 
     layers: int
     count: int
-    """Number of routed experts per layer."""
+    """Routed experts per layer."""
     per_token: int
-    """Number of routed experts that each token uses."""
+    """Routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
-    """Total width of the shared experts, which every token uses; 0 without shared experts."""
+    """Total width of the shared experts, which every token uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """The bytes per element, and the number formats in which matrix products are computed."""
+    """The bytes per element, and the number formats of matrix products."""
 
     plain_bytes: float
     """Bytes of an activation, or of an unquantised weight (embedding tables, routers)."""
@@ -57,26 +56,26 @@ class Precision:
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format of matrix products with unquantised weights: a key of `Device.flops_per_s`."""
+    """Number format for unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
-    """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
-    dtype. A device without this format computes in `plain_math`."""
+    """Number format in attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device
+    without this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """The number of GPUs that one engine uses, and the number of engines that share experts."""
+    """The GPUs of one engine, and the engines that share experts."""
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
     context: int = 1
-    """Decode context parallelism: the KV cache of a sequence is divided over this many of the
-    `tensor` GPUs."""
+    """Decode context parallelism: a sequence's KV cache is divided over this many of the `tensor`
+    GPUs."""
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs of one engine."""
+        """GPUs of one engine."""
         return self.tensor * self.pipeline
 
 
@@ -94,13 +93,13 @@ class ModelShape:
     intermediate: int
     """Width of feed-forward layers without experts."""
     gated: bool = True
-    """True if a feed-forward layer has three matrices (SwiGLU), False if two."""
+    """Three matrices per feed-forward layer (SwiGLU) instead of two."""
     tied: bool = False
-    """True if the embedding table is also the last layer's matrix."""
+    """Whether the embedding table is also the last layer's matrix."""
     positions: int = 0
-    """Number of learnt positions; 0 if positions are computed."""
+    """Learnt positions; 0 if positions are computed."""
     window: int | None = None
-    """Number of tokens that a sliding-window layer attends to."""
+    """Tokens that a sliding-window layer attends to."""
     window_layers: int = 0
     latent: Latent | None = None
     experts: Experts | None = None
@@ -109,22 +108,21 @@ class ModelShape:
 
     @property
     def full_layers(self) -> int:
-        """Number of layers that attend to the whole context."""
+        """Layers that attend to the whole context."""
         return self.layers - self.window_layers
 
     @property
     def dense_layers(self) -> int:
-        """Number of layers without experts."""
+        """Layers without experts."""
         return self.layers - (self.experts.layers if self.experts else 0)
 
     @property
     def kv_elements(self) -> int:
-        """Number of cached elements per token and layer. Copies on several GPUs are counted
-        once."""
+        """Cached elements per token and layer, without copies on several GPUs."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers: 128 KiB for Llama-3-8B. Copies on several GPUs
-        are counted once."""
+        """KV-cache bytes of one token in all layers, without copies on several GPUs: 128 KiB for
+        Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

@@ -1,7 +1,8 @@
 """Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
+Pure.
 
-Pure. An engine's report also contains arguments with vLLM's names. A model with unsupported parts
-is rejected, because a wrong number is worse than no number.
+An engine's report also contains arguments with vLLM's names. A model with unsupported parts is
+rejected, because a wrong number is worse than no number.
 """
 
 import json
@@ -32,14 +33,13 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""The model parts that are not supported, by configuration key."""
+"""Unsupported parts, by configuration key."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Model types whose feed-forward layers have no gate. Configurations have no key for this
-property."""
+"""Feed-forward layers without a gate. Configurations have no key for it."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
@@ -48,11 +48,11 @@ _TIED: Final = frozenset(
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MAX_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Model types whose feed-forward width is four times the hidden size by default."""
+"""The default feed-forward width is four times the hidden size."""
 
 
 def read_shape(report: str) -> ModelShape:
-    """Return the shape that an engine reported at its start (`EngineStart.shape`).
+    """The shape that an engine reported at its start (`EngineStart.shape`).
 
     Raises:
         UnknownShapeError: the text is not a JSON object, or `shape_of` rejects it.
@@ -82,13 +82,12 @@ def _nested(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a configuration describes.
+    """The shape that a configuration describes.
 
     Args:
-        config: the configuration with Hugging Face's keys. It may also contain the following
-            arguments of vLLM; an argument that is missing has its default value:
-            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+        config: with Hugging Face's keys, and optionally vLLM's `tensor_parallel_size`,
+            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
+            `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.
@@ -226,8 +225,7 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # In each group of `every` layers, one layer has experts: the first of the group in DeepSeek's
-    # models, the last of the group in other models.
+    # One of `every` layers has experts: the first in DeepSeek's models, the last in others.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

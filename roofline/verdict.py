@@ -1,7 +1,7 @@
-"""Determine the bottleneck of an engine in a time window: memory, compute, overhead, or no work.
+"""The bottleneck of an engine in a time window: memory, compute, overhead, or no work. Pure.
 
 The memory time of a step is its bytes / peak bandwidth. The compute time is its FLOPs / peak
-FLOP/s. The bottleneck is the first of these lines whose condition is true:
+FLOP/s. The first line whose condition is true is the bottleneck:
 
     idle            SM activity below 0.2
     overhead-bound  the step takes more than twice the longer of the two times; the rest is CPU
@@ -9,7 +9,7 @@ FLOP/s. The bottleneck is the first of these lines whose condition is true:
     memory-bound    the memory time is at least the compute time
     compute-bound   otherwise
 
-Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
+Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,14 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""An engine is idle if its GPU's multiprocessors (SMs) were active for less than this share of the
-window. If the SM activity is unknown, the share of the window that the engine spent in steps is
-used instead."""
+"""Limit of the SM activity, or if it is unknown, of the share of the window in steps."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step is overhead-bound if it takes more than this many times its memory time, and more than
-this many times its compute time."""
+"""Limit of a step's duration / the longer of its memory and compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""Minimum relative difference between modelled and measured bandwidth that is reported."""
+"""Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""Modelled and measured bandwidth are compared only if one of them is at least this share of the
-peak. Below this share, transfers that are not modelled dominate."""
+"""Minimum share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
+dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -46,7 +43,7 @@ class RooflineFinding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """The engine is memory-bound, matrix units are mostly inactive, and steps are long."""
+    """Memory-bound, matrix units mostly inactive, and long steps."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
@@ -55,8 +52,8 @@ class RooflineFinding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The duration of a mean step, and the time that the step needs at the peak memory bandwidth
-    and at the peak FLOP/s, in seconds."""
+    """The duration of a mean step, and its time at the peak memory bandwidth and at the peak
+    FLOP/s."""
 
     step_s: float
     memory_s: float | None
@@ -64,29 +61,25 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: the memory time / the step's duration."""
+        """The memory time / the step's duration."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the compute time / the step's duration. A ratio of FLOP/s would
-        not be defined, because a step can use several number formats with different peaks."""
+        """The compute time / the step's duration. A ratio of FLOP/s is undefined, because number
+        formats have different peaks."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> RooflineVerdict | None:
-    """Return the bottleneck of a window. See the module's docstring.
+    """The bottleneck of a window; None if it depends on an unknown value.
 
     Args:
-        terms: terms of the window's mean step, if any.
+        terms: of the window's mean step, if any.
         sm_active_ratio: measured share of the window in which multiprocessors were active.
-        busy_ratio: share of the window that the engine spent in steps, used if SM activity is
-            unknown.
-
-    Returns:
-        The bottleneck, or None if it depends on an unknown value.
+        busy_ratio: share of the window in steps, used if SM activity is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -105,16 +98,12 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """Return how far the measured bandwidth is outside the modelled range, relative to the range's
-    nearer bound.
+    """How far the measured bandwidth is outside the modelled range, relative to the nearer bound:
+    above 0 if it is above, below 0 if it is below.
 
     Args:
-        least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.
-        most_bytes_per_s: modelled bandwidth if activations between layers cross the memory bus too.
-
-    Returns:
-        A positive number if the measurement is above the range, a negative number if it is below, 0
-        if it is within. None if a value is unknown.
+        least_bytes_per_s: modelled, of weights and KV cache.
+        most_bytes_per_s: modelled, with activations between layers.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -131,13 +120,12 @@ def findings_of(
     residual: float | None,
     of_the_peak: float | None,
 ) -> tuple[RooflineFinding, ...]:
-    """Return additional remarks on a window.
+    """Additional remarks on a window.
 
     Args:
         tensor_active_ratio: measured share of the time in which matrix units were active; None to
             use MFU.
-        of_the_peak: the larger of (measured bandwidth, modelled bandwidth) / peak bandwidth; None
-            if unknown.
+        of_the_peak: the larger of measured and modelled bandwidth / peak bandwidth.
     """
     found = []
     if terms is not None:

@@ -1,6 +1,6 @@
-"""Compute the number of weights of a model, in total and on one GPU.
+"""The number of weights on one GPU. Pure.
 
-Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights.
+Only matrices are counted: norms and biases are under 0.2 % of the weights.
 """
 
 from typing import NamedTuple
@@ -9,13 +9,10 @@ from roofline.shape import Latent, ModelShape
 
 
 class WeightElements(NamedTuple):
-    """Number of elements of each part of a model."""
+    """Number of elements of each part of a model that a step reads, without embedding tables."""
 
-    table: float
-    """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If this matrix is tied to the embedding table, both are the same
-    memory."""
+    """The last layer's matrix. It may be the same memory as the embedding table (tied)."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -26,49 +23,15 @@ class WeightElements(NamedTuple):
     """One routed expert per layer, summed over all layers with experts."""
 
 
-def parameters(shape: ModelShape) -> float:
-    """Return the number of all parameters, without norms and biases."""
-    return _weights_with_experts(shape, shape.experts.count if shape.experts else 0)
-
-
-def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, including the embedding tables: 3B for a
-    model named "A3B"."""
-    return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
-
-
-def model_weights(shape: ModelShape) -> WeightElements:
-    """Return the numbers of weights of the whole model. Copies on several GPUs are counted once."""
-    return _weights(shape, 1, 1)
-
-
 def gpu_weights(shape: ModelShape) -> WeightElements:
-    """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
+    """The weights that one GPU reads, as a mean over the engine's GPUs.
 
     Heads, widths and vocabulary are divided over tensor-parallel ranks. Every rank has a copy of
     the projections of latent attention. Experts are divided over the ranks of all engines that
     share them.
     """
-    return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
-
-
-def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU. If there are fewer heads than ranks, several ranks
-    store the same head."""
-    return max(1.0, shape.kv_heads / shape.parallel.tensor)
-
-
-def _weights_with_experts(shape: ModelShape, experts: int) -> float:
-    whole = model_weights(shape)
-    head = 0.0 if shape.tied else whole.head
-    besides = whole.attention + whole.dense + whole.shared + whole.router
-    return whole.table + head + besides + whole.expert * experts
-
-
-def _weights(shape: ModelShape, tensor: int, pipeline: int) -> WeightElements:
-    hidden, experts = shape.hidden, shape.experts
+    hidden, experts, tensor = shape.hidden, shape.experts, shape.parallel.tensor
     matrices = 3 if shape.gated else 2
-    table = (shape.vocabulary + shape.positions) * hidden / tensor
     dense = matrices * hidden * shape.intermediate * shape.dense_layers / tensor
     shared = router = expert = 0.0
     if experts is not None:
@@ -76,37 +39,28 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> WeightElements:
         router = float(hidden * experts.count * experts.layers)
         expert = 3 * hidden * experts.intermediate * experts.layers / tensor
     attention = shape.layers * (
-        _latent_attention(shape, shape.latent, tensor)
-        if shape.latent
-        else _attention(shape, tensor)
+        _latent_attention(shape, shape.latent) if shape.latent else _attention(shape)
     )
-    return WeightElements(
-        *(
-            part / pipeline
-            for part in (
-                table,
-                shape.vocabulary * hidden / tensor,
-                attention,
-                dense,
-                shared,
-                router,
-                expert,
-            )
-        )
-    )
+    head = shape.vocabulary * hidden / tensor
+    parts = (head, attention, dense, shared, router, expert)
+    return WeightElements(*(part / shape.parallel.pipeline for part in parts))
 
 
-def _attention(shape: ModelShape, tensor: int) -> float:
-    """Return the number of weights of one attention layer: queries, keys, values and output."""
-    heads = shape.heads / tensor
-    kv_heads = max(1.0, shape.kv_heads / tensor)
-    return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads)
+def kv_heads_of_a_gpu(shape: ModelShape) -> float:
+    """KV heads on one GPU. If there are fewer heads than ranks, several ranks store the same
+    head."""
+    return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
-def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the number of weights of one layer with latent attention: the matrices that compress
-    and expand queries, keys and values, and the output matrix."""
-    heads, hidden = shape.heads / tensor, shape.hidden
+def _attention(shape: ModelShape) -> float:
+    """Queries, keys, values and output."""
+    heads = shape.heads / shape.parallel.tensor
+    return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads_of_a_gpu(shape))
+
+
+def _latent_attention(shape: ModelShape, latent: Latent) -> float:
+    """The matrices that compress and expand queries, keys and values, and the output matrix."""
+    heads, hidden = shape.heads / shape.parallel.tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim
     else:

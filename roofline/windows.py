@@ -1,7 +1,4 @@
-"""Compute an engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck.
-
-Pure.
-"""
+"""An engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck. Pure."""
 
 from dataclasses import dataclass
 
@@ -25,46 +22,41 @@ from roofline.verdict import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineWindow:
-    """One time window of one engine.
-
-    Bytes and FLOPs are means over the engine's GPUs. Unknown values are None.
-    """
+    """One time window of one engine. Bytes and FLOPs are means over its GPUs; unknown values are
+    None."""
 
     from_unix_ns: int
     seconds: float
-    """Seconds that the engine's samples cover."""
+    """The time that the engine's samples cover."""
     steps: float | None
     busy_s: float | None
     model: ModelSource | None
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Bytes of active weights and KV cache, or all bytes if they come from vLLM's counters."""
+    """Active weights and KV cache, or all bytes if they come from vLLM's counters."""
     flops: float | None
     terms: Terms | None
     verdict: RooflineVerdict | None
     least_bytes_per_s: float | None
-    """Modelled mean bandwidth over the window, for weights and KV cache only: a lower bound."""
+    """Mean bandwidth for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Modelled mean bandwidth over the window, including all activations between layers: an upper
-    bound."""
+    """Mean bandwidth including all activations between layers: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""
+    """See `verdict.residual_of`."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[RooflineFinding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: bytes that the steps moved / (peak bandwidth × time in
-        steps)."""
+        """Model bandwidth utilisation."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the time that the FLOPs of the steps need at the peak FLOP/s,
-        divided by the time in steps."""
+        """Model FLOPs utilisation."""
         return self.terms.mfu if self.terms else None
 
 
@@ -76,20 +68,16 @@ def windows_of(
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
 ) -> list[RooflineWindow]:
-    """Return the windows of one engine.
+    """The windows of one engine in order of time, without those whose samples cover no time.
 
     Args:
         engine: the engine's `EngineSample`s.
         shape: the model's shape (`shape_from_config.read_shape`), if known.
         device: the device (`peaks.device_named`), if known.
         gpus: the `GpuSample`s of the engine's GPUs.
-        width_s: width of a window in seconds; None for a single window.
-        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that chunks
-            read again.
-
-    Returns:
-        The windows in order of time. A sample covers the time since the previous sample of its
-        process. A window is left out if its samples cover no time.
+        width_s: None for a single window.
+        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that they read
+            again.
 
     Raises:
         ValueError: the width is 0 or less.

@@ -1,15 +1,11 @@
-"""Describe a window's bottleneck in a sentence.
-
-Pure. Every sentence contains the step's duration, and the times that memory and compute need at
-their peaks.
-"""
+"""Describe a window's bottleneck in a sentence. Pure."""
 
 from roofline.verdict import RooflineFinding, RooflineVerdict, Terms
 from roofline.windows import RooflineWindow
 
 
 def sentence(window: RooflineWindow) -> str:
-    """Return a sentence with the window's bottleneck and its consequence."""
+    """The window's bottleneck and its consequence."""
     if window.verdict is RooflineVerdict.IDLE:
         return _idle(window)
     terms = window.terms
@@ -26,7 +22,7 @@ def sentence(window: RooflineWindow) -> str:
 
 
 def findings(window: RooflineWindow) -> list[str]:
-    """Return a sentence for each additional remark on a window."""
+    """A sentence for each additional remark on a window."""
     found = []
     for finding in window.findings:
         if finding is RooflineFinding.BEYOND_THE_PEAK:

@@ -1,16 +1,14 @@
-"""Compute the bytes that engine steps move, and the FLOPs that they compute.
+"""The bytes that engine steps move, and the FLOPs that they compute. Pure.
 
     bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token (read)
             + (P + N) · KV of a token (written)
     FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
-All values are means over the engine's GPUs. `load.StepLoad` defines P, Q, C, N and R. A step reads
-one row of the input embedding table per token, or the whole table if the table is also the last
-layer's matrix (tied). For a mixture of experts, the active weights of a step include only the
-experts that the step's tokens are expected to use. README.md lists assumptions and limits.
+All values are means over the engine's GPUs. `load.StepLoad` defines P, Q, C, N and R. README.md
+explains the terms, and lists assumptions and limits.
 
-Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
-utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
+Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth utilisation; Pope
+et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
 """
 
 from dataclasses import dataclass
@@ -24,32 +22,31 @@ from roofline.weights import WeightElements, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuWork:
-    """The bytes and FLOPs on one GPU, for each row of a `StepLoad`: a single step or a time window.
-    Arrays are (n,). Unknown values are NaN."""
+    """The bytes and FLOPs on one GPU, for each row of a `StepLoad`: (n,), NaN if unknown."""
 
     weight_bytes: FloatArray
-    """Bytes of the weights that steps read, without the embedding tables."""
+    """Weights that steps read, without the embedding tables."""
     table_bytes: FloatArray
-    """Bytes read from the embedding tables: one row per token and table."""
+    """One row per token and embedding table."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Bytes of activations between layers, if all are written to memory and read again. Fused
-    kernels avoid some of these transfers."""
+    """Activations between layers, if all are written to memory and read again. Fused kernels avoid
+    some of these transfers."""
     linear_flops: FloatArray
-    """FLOPs in the number format of quantised weights."""
+    """In the number format of quantised weights."""
     plain_flops: FloatArray
-    """FLOPs of attention and the last layer, in the number format of activations."""
+    """Attention and the last layer, in the number format of activations."""
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache, from which MBU is computed. Fused kernels cannot
-        avoid these transfers."""
+        """Active weights and KV cache: the basis of MBU. Fused kernels cannot avoid these
+        transfers."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes: the memory traffic if no activation stays in the GPU's caches."""
+        """All bytes, if no activation stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -59,8 +56,7 @@ class GpuWork:
 
 
 def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
-    """Return the bytes and FLOPs on one GPU for each row of `load`. The values are means over the
-    engine's GPUs."""
+    """The work on one GPU for each row of `load`, as means over the engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
     read_elements = weights.attention + weights.dense + weights.shared
@@ -83,10 +79,7 @@ def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
 
 
 def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Return the number of tokens whose cached KV is read, summed over layers.
-
-    A layer with a sliding window reads at most the tokens of its window.
-    """
+    """Tokens whose cached KV is read, summed over layers. A sliding window limits them."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -97,19 +90,14 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of elements that a GPU stores for one row of each embedding table (tokens
-    and positions).
-
-    Each row is stored on only one rank, so the mean over the GPUs is returned.
-    """
+    """Elements per GPU of one row of each embedding table (tokens and positions). Only one rank
+    stores each row."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of cached elements of one token in one layer on a GPU.
-
-    KV heads are divided over the ranks, but with latent attention, every rank stores the whole
+    """Cached elements per GPU, token and layer. With latent attention, every rank stores the whole
     vector."""
     context = shape.parallel.context
     if shape.latent:
@@ -118,11 +106,10 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 
 
 def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
-    """Return the number of expert elements that a GPU reads in the steps.
+    """Expert elements that a GPU reads in the steps.
 
-    If each of T tokens uses k of E experts at random, the expected number of used experts is
-    E·(1 − (1 − k/E)^T). Engines that share the experts are assumed to compute the same number of
-    tokens.
+    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) are expected in use.
+    Engines that share the experts are assumed to compute the same number of tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -142,11 +129,7 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: WeightElements) -> float:
-    """Return the number of expert elements that one token uses on a GPU.
-
-    If `data` engines share the experts, a GPU has 1/data of the experts but receives the tokens of
-    all these engines.
-    """
+    """A GPU has 1/data of the experts, but receives the tokens of all `data` engines."""
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
 
@@ -172,10 +155,7 @@ def _attention_flops(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Return the number of elements that operators read and write.
-
-    Each operator reads its inputs and writes its outputs once.
-    """
+    """Each operator reads its inputs and writes its outputs once."""
     ranks = shape.parallel.tensor
     layer = 8.0 * shape.hidden  # two norms, which each read and write the residual
     layer += (

@@ -1,6 +1,6 @@
-"""Write the audit log, a file with a line of JSON for each sign-in and each read of a request.
+"""Write the audit log: a line of JSON for each sign-in and each read of a request.
 
-Each line is written with one system call, so that the lines of several processes do not mix.
+One system call per line keeps the lines of several processes apart.
 """
 
 import fcntl
@@ -17,10 +17,10 @@ from analysis.access.roles_file import roles_in_force
 from store.private_files import FILE_MODE
 
 MAX_BYTES: Final = 16 * 2**20
-"""Size in bytes at which the file is renamed to `FILE.1`. An earlier `FILE.1` is replaced. A line
-has at most 1,500 bytes, so the files keep at least the newest 10,000 lines."""
+"""The file then replaces `FILE.1`. A line has at most 1,500 bytes, so at least the newest 10,000
+lines are kept."""
 LONGEST: Final = 256
-"""Maximum number of characters of a text in the log."""
+"""Maximum number of characters of a text."""
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)
@@ -35,11 +35,8 @@ class Interface(StrEnum):
 
 
 class AuditLog:
-    """The log of sign-ins, and of the requests that readers opened.
-
-    Args:
-        path: the file. Its folder must exist.
-    """
+    """The log of sign-ins, and of the requests that readers opened. The folder of `path` must
+    exist."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self._path = path
@@ -47,20 +44,12 @@ class AuditLog:
         self._failed = False
 
     def sign_in(self, who: str, result: str) -> None:
-        """Record a sign-in.
-
-        Args:
-            who: the person's e-mail address or subject.
-            result: `accepted`, or why the sign-in was refused.
-        """
+        """Record a sign-in. `result` is `accepted`, or why it was refused."""
         self._append({"event": "sign_in", "who": who, "result": result})
 
     def read(self, interface: Interface, who: str, request: str, *, found: bool) -> None:
-        """Record that a reader opened, or tried to open, a single request.
-
-        Args:
-            who: the person, or the token's number and role.
-        """
+        """Record that a reader opened, or tried to open, a single request. `who` is the person, or
+        the token's number and role."""
         event = {"event": "read_request", "interface": interface, "who": who, "request": request}
         self._append({**event, "found": found})
 
@@ -68,8 +57,7 @@ class AuditLog:
         texts = {
             key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
         }
-        # Write only ASCII, so that control characters, line ends and bidirectional marks are
-        # escaped.
+        # ASCII escapes control characters, line ends and bidirectional marks.
         line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
         try:
             self._write(line.encode() + b"\n")
@@ -100,15 +88,15 @@ class AuditLog:
 
 
 def check_writable(path: Path) -> None:
-    """Create the file of the audit log if it is missing, and check that it can be written.
+    """Create the audit log if it is missing, and check that it can be written.
 
     Raises:
-        OSError: the file cannot be created or written.
+        OSError: it cannot.
     """
     os.close(os.open(path, _FLAGS, FILE_MODE))
 
 
 def audit_log() -> AuditLog | None:
-    """Return the audit log of this process, or None if it writes no audit log."""
+    """The audit log of this process, if any."""
     roles = roles_in_force()
     return None if roles is None or roles.audit is None else AuditLog(roles.audit)

@@ -7,22 +7,19 @@ from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
-"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups of a person: if
-there are more, it sends a link instead."""
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups, and a link if
+there are more."""
 LONGEST_VALUE: Final = 1_024
 
 
 class ClaimError(ValueError):
-    """The value of a claim that a role uses is invalid: it is neither a text nor a list of texts,
-    or it is too long."""
+    """The value of a claim is neither a text nor a list of texts, or is too long."""
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
-    """Return what a person may see, or None if the claims give the person no role.
+    """What a person may see; None if the claims give the person no role.
 
-    Args:
-        unverified: True if the claim `email` counts even if the provider has not verified the
-            address.
+    `unverified` is whether an `email` counts that the provider has not verified.
 
     Raises:
         ClaimError: a claim that a role uses has an invalid value.

@@ -14,8 +14,7 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Return the labels that select the requests to explain. If the reader may see only one tenant,
-    the labels include this tenant.
+    """The labels that select the requests to explain. A reader's only tenant is added.
 
     Raises:
         NotAllowed: the labels select requests that the reader may not see.
@@ -40,7 +39,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
     message, such as "a comparison".
 
     Raises:
-        NotAllowed: the reader may not see the requests of all tenants.
+        NotAllowed: the reader may not.
     """
     access = access_of(engine)
     if access is not None and access.by_tenant and not is_masked(engine):
@@ -50,8 +49,8 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives whose latency thresholds a reader may apply to requests. They are the
-    objectives that the reader may see, and those that name no tenant, model, adapter or route."""
+    """The objectives whose latency thresholds a reader may apply: the visible ones, and those that
+    name no tenant, model, adapter or route."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

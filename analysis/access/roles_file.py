@@ -1,6 +1,6 @@
 """Read `roles.yaml`: the roles, the claims that give a person a role, and what each role may see.
 
-An unknown key or an invalid value is an error, which names the file, line and key.
+Errors name the file, line and key.
 """
 
 import os
@@ -17,7 +17,6 @@ from store.access.access import OTHERS, Grant
 from store.rollups.names import OTHER
 
 ROLES_KEY: Final = "TAILSPAN_ROLES"
-"""The environment variable with the path of the roles file."""
 ALL: Final = "*"
 MAX_ROLES: Final = 1_000
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -27,12 +26,11 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """A role, which determines what persons or tokens may see.
+    """What persons or tokens with this role may see.
 
     Attributes:
-        name: the name, by which tokens refer to the role.
-        claims: the accepted values of each claim. A person has the role if one claim has an
-            accepted value. Empty for a role that only tokens can have.
+        claims: the accepted values of each claim. One matching claim gives a person the role. Empty
+            for a role that only tokens can have.
     """
 
     name: str
@@ -46,9 +44,7 @@ class Roles:
 
     roles: tuple[AccessRole, ...]
     path: Path
-    """The path of the roles file."""
     audit: Path | None = None
-    """The path of the audit log, or None if no audit log is written."""
     by_name: Mapping[str, AccessRole] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,11 +52,7 @@ class Roles:
 
 
 def load_roles(path: Path) -> Roles:
-    """Read a roles file.
-
-    Args:
-        path: the roles file. If the file contains a relative path of the audit log, this path
-            starts at the folder of the roles file.
+    """Read a roles file. A relative path of the audit log starts at its folder.
 
     Raises:
         DocumentError: the file is invalid.
@@ -73,7 +65,7 @@ def load_roles(path: Path) -> Roles:
 
 @cache
 def roles_in_force() -> Roles | None:
-    """Return the roles of this process, or None if all readers see everything.
+    """The roles of this process; None if all readers see everything.
 
     Raises the errors of `load_roles`.
     """
@@ -117,7 +109,7 @@ def _claims(role: MappingReader) -> Mapping[str, frozenset[str]]:
 
 
 def _names(role: MappingReader, key: str) -> frozenset[str] | None:
-    """Return the names that a key lists, or None if the key allows all names."""
+    """The names that a key lists; None for all."""
     node = role.node(key)
     if isinstance(node, YamlScalar):
         if node.text == ALL:

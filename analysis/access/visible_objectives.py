@@ -1,5 +1,4 @@
-"""Choose the objectives that a reader may see. A reader may see an objective if the reader may see
-all requests that the objective counts."""
+"""Choose the objectives that a reader may see: those of which the reader may see all requests."""
 
 from collections.abc import Sequence
 
@@ -16,8 +15,7 @@ from store.access.restricted import access_of, restricted
 def restricted_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
 ) -> Engine:
-    """Return a database engine that is restricted to the rows and the objectives that a reader may
-    see."""
+    """Restrict a database engine to the rows and the objectives that a reader may see."""
     if not access.limits_rows:
         return restricted(engine, access)
     found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
@@ -26,7 +24,7 @@ def restricted_with_objectives(
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives with at least one group that the reader may see."""
+    """The objectives with at least one group that the reader may see."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)
@@ -35,8 +33,7 @@ def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple
 
 
 def is_visible(objective: Objective, access: Access) -> bool:
-    """Return whether a reader may see all requests that an objective counts. `objective` may also
-    be a single group of an objective."""
+    """Whether a reader may see all requests that an objective, or one group of it, counts."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
         return False  # a Prometheus query may count any request

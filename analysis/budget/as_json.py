@@ -1,4 +1,4 @@
-"""Convert the answer about a budget to JSON."""
+"""The answer about a budget as JSON."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from analysis.budget.spending import BudgetLine
 
 
 def as_json(answer: BudgetAnswer) -> dict[str, Any]:
-    """Return the answer as a JSON object, with None for unknown values."""
+    """A JSON object, with None for unknown values."""
     question, spending = answer.question, answer.spending
     budget, window = question.budget, question.window
     worst = None if spending is None else spending.worst

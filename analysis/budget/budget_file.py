@@ -19,7 +19,6 @@ from analysis.budget.budget import (
 from telemetry import durations
 
 PRESETS: Final = ("voice", "chat", "code")
-"""The built-in budgets, in `presets/`."""
 MAX_NS: Final = 86_400 * 10**9
 _FOLDER: Final = Path(__file__).with_name("presets")
 _KEYS: Final = ("latency", "percentile", "total", "layers", "source")
@@ -27,7 +26,7 @@ _KEYS: Final = ("latency", "percentile", "total", "layers", "source")
 
 @cache
 def preset(name: str) -> LatencyBudget:
-    """Return a built-in budget.
+    """A built-in budget, from `presets/`.
 
     Raises:
         DocumentError: there is no preset of this name.

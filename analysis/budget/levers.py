@@ -6,8 +6,8 @@ from analysis.budget.answer import BudgetQuestion
 
 
 def command(layer: str, question: BudgetQuestion, replicas: int) -> str | None:
-    """Return the command that predicts the effect of a change on a layer. The command selects the
-    question's range and requests. Return None if no command can predict the effect."""
+    """The command for the question's range and requests; None if no command can predict the
+    effect."""
     change = {
         "queue": ("--replicas", f"{max(1, replicas) + 1}"),
         "prefill": ("--sweep", "max_num_batched_tokens=1024..16384"),

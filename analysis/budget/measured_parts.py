@@ -1,11 +1,5 @@
-"""Compute the seconds of each part of each request's latency. The parts are in the server, the
-network or the application.
-
-The parts of a request sum to its latency. The extent of a latency states which of its layers are
-known. There are three extents: only the server; the server and the network; the server, the network
-and the application. All requests of an answer have the same extent, so that their latencies can be
-compared.
-"""
+"""The seconds of each part of each request's latency, in the server, the network or the
+application."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,21 +24,19 @@ COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s", "outcome", "replica"),
     *("frontend_s", "queue_s", "prefill_s", "decode_s"),
 )
-"""The required columns of a table of requests."""
 
 _SERVER: Final = ("frontend", "queue", "prefill", "decode")
 _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """Which layers of a latency are known. Each value includes the layers of the values before
-    it."""
+    """Which layers of a latency are known, in addition to those of the lower values."""
 
     SERVER = 0
     NETWORK = 1
-    """The server's latency, and the time in the network, from a client's span."""
+    """From a client's span."""
     APPLICATION = 2
-    """The server's latency, the time in the network, and the application's time around the call."""
+    """The application's time around the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +44,11 @@ class Measured:
     """The parts of the requests, and the numbers of requests without parts, by reason.
 
     Attributes:
-        seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts that the request's extent
-            does not include.
+        seconds: (n, parts) in the order of `PARTS`; 0 for parts outside the request's extent.
         extents: (n,) the `Extent` of each request.
-        not_streamed: for TTFT, the number of requests whose answer was not streamed.
-        unanswered: for E2E, the number of requests without a complete answer.
-        without_phases: the number of requests whose phases are unknown.
+        not_streamed: for TTFT, answers that were not streamed.
+        unanswered: for E2E, requests without a complete answer.
+        without_phases: requests whose phases are unknown.
     """
 
     seconds: FloatArray
@@ -72,13 +63,13 @@ class Measured:
 
 
 def parts_in(layers: Iterable[str]) -> list[int]:
-    """Return the indices in `PARTS` of all parts of these layers."""
+    """The indices in `PARTS` of all parts of these layers."""
     wanted = set(layers)
     return [place for part, place in _PLACE.items() if part.partition(".")[0] in wanted]
 
 
 def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
-    """Return the names of the layers that an extent contains."""
+    """The layers that an extent contains."""
     unknown = {
         Extent.SERVER: {*AROUND, "network"},
         Extent.NETWORK: set(AROUND),
@@ -90,12 +81,7 @@ def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
 
 
 def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) -> Measured:
-    """Return the parts of each request's latency.
-
-    Args:
-        requests: a table with `COLUMNS`.
-        latency: `ttft` or `e2e`.
-    """
+    """Divide each request's latency (`ttft` or `e2e`) into parts. `requests` has `COLUMNS`."""
     ends = latency == "e2e"
     total = _floats(requests, f"{latency}_s")
     streamed = np.asarray(pc.fill_null(requests["streamed"], True))
@@ -126,8 +112,8 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
 def _around(
     engine: Engine, window: Window, requests: pa.Table, ends: bool, seconds: FloatArray
 ) -> NDArray[np.int64]:
-    """Compute the seconds in the network and in the application, and write them into the array
-    `seconds`. Return each request's extent."""
+    """Write the seconds in the network and in the application into `seconds`. Return each request's
+    extent."""
     extents = np.zeros(requests.num_rows, dtype=np.int64)
     found = pairs(engine, window, requests, whole=ends)
     spans = _spans(found)

@@ -9,7 +9,6 @@ from analysis.budget.measured_parts import Extent
 from telemetry.printable import first_upper
 
 Seconds = Callable[[float | None], str]
-"""Formats a duration."""
 
 NAMES: Final = {"ttft": "TTFT", "e2e": "E2E"}
 LAYER_NAMES: Final = {
@@ -33,13 +32,13 @@ _LEFT_OUT: Final = {
 
 
 def layer_name(layer: str) -> str:
-    """Return the name of a layer, such as `before the model: tool`."""
+    """The name of a layer, such as `before the model: tool`."""
     name, _, operation = layer.partition(".")
     return f"{LAYER_NAMES[name]}: {operation}" if operation else LAYER_NAMES[name]
 
 
 def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
-    """Return the finding as one sentence."""
+    """The finding as one sentence."""
     budget, spending = answer.question.budget, answer.spending
     name = f"{NAMES[budget.latency]} {budget.percentile.upper()}"
     if spending is None:
@@ -75,7 +74,7 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
 
 
 def notes(answer: BudgetAnswer, seconds: Seconds) -> Iterator[str]:
-    """Yield sentences about the layers and requests that the answer does not cover."""
+    """Sentences about the layers and requests that the answer does not cover."""
     budget, spending = answer.question.budget, answer.spending
     unknown = [] if spending is None else [each for each in spending.lines if each.spent_s is None]
     if unknown:
@@ -101,8 +100,8 @@ def _why_unknown(answer: BudgetAnswer) -> str:
 
 
 def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
-    """Yield each layer that overspends, with a sentence on the reduction that it needs. The layer
-    that overspends most comes first. Yield nothing if the percentile is within the budget."""
+    """Each layer that overspends, and the reduction that it needs; the largest overspend first.
+    Nothing if the percentile is within the budget."""
     spending = answer.spending
     if spending is None or answer.verdict is not BudgetVerdict.OVER or not spending.assigned:
         return

@@ -1,8 +1,7 @@
-"""Compare the parts of the slow requests' latency with a latency budget.
+"""Compare the parts of the slow requests' latency with a latency budget. Pure.
 
-Pure. The tail is the slowest requests: for P95, the slowest 5 % (as in
-`diagnosis/latency/tail.py`). The mean latency of the tail is the sum of the mean times of the
-parts. Percentiles of the parts do not sum to the percentile of the latency.
+The tail is the slowest requests: for P95, the slowest 5 %. Its mean latency is the sum of the means
+of the parts; percentiles would not sum.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -37,11 +36,10 @@ class BudgetLine:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        budget_s: its budget in seconds, or None.
-        spent_s: its mean seconds in the tail, or None if unknown.
-        operations: the mean seconds of each operation, for a layer of the application.
-        within_s: the percentile of the latency, under the assumption that the layer used at most
-            its budget in each request. None if the layer does not overspend.
+        spent_s: its mean time in the tail, or None if unknown.
+        operations: the mean time of each operation, for a layer of the application.
+        within_s: the percentile of the latency if the layer had used at most its budget in each
+            request. None if it does not overspend.
     """
 
     layer: str
@@ -52,8 +50,8 @@ class BudgetLine:
 
     @property
     def over_s(self) -> float | None:
-        """By how many seconds the layer exceeds its budget. None if the layer has no budget or its
-        time is unknown."""
+        """By how much the layer exceeds its budget; None without a budget or if its time is
+        unknown."""
         if self.budget_s is None or self.spent_s is None:
             return None
         return max(0.0, self.spent_s - self.budget_s)
@@ -61,14 +59,12 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpending:
-    """The mean seconds that each layer used in the tail. `mean_s` is the mean latency of the tail,
-    without the layers whose time is unknown.
+    """The mean time that each layer used in the tail.
 
     Attributes:
-        lines: one line for each layer, and for each operation with a budget. The last line is
-            `unassigned`: its budget is the rest of the total, and its time is the sum of all layers
-            and operations without their own budget.
-        total_s: the total budget, less the budgets of layers whose time is unknown.
+        lines: each layer, each operation with a budget, and finally `unassigned`: the rest of the
+            total, and the time of everything without a budget.
+        total_s, mean_s: without the layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -93,15 +89,14 @@ class BudgetSpending:
 
     @property
     def worst(self) -> BudgetLine | None:
-        """The layer that overspends most; None if no layer overspends."""
+        """The layer that overspends most, if any."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
         return max(over, key=lambda line: line.over_s or 0.0, default=None)
 
 
 def min_requests(percentile: str) -> int:
-    """Return the smallest number of requests for which the tail has at least `MIN_TAIL_REQUESTS`
-    requests."""
+    """The smallest number of requests whose tail has at least `MIN_TAIL_REQUESTS` requests."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS
@@ -109,10 +104,10 @@ def min_requests(percentile: str) -> int:
 
 
 def spend(budget: LatencyBudget, seconds: FloatArray, known: Sequence[str]) -> BudgetSpending:
-    """Return how much of the budget each layer used in the tail.
+    """How much of the budget each layer used in the tail.
 
     Args:
-        seconds: (n, parts) seconds that each request spent in each part; n is at least 1.
+        seconds: (n, parts) the time of each request in each part; n is at least 1.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

@@ -1,2 +1,1 @@
-"""Compare two sets of requests. Separate the effect of a change from the effects of a different mix
-of requests and a different load."""
+"""Separate the effect of a change from the effects of a different mix of requests and load."""

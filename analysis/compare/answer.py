@@ -1,5 +1,4 @@
-"""Compare two sides, the requests before and after a change: read the requests, decide whether the
-latency is worse, and add independent evidence."""
+"""Compare the requests before and after a change, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +29,7 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""Maximum number of requests to read before the change, and after it. Reading them takes about a
-second."""
+"""Requests on each side; reading them takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
@@ -39,15 +37,14 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """The question of a comparison, the verdict with its numbers, and the number of compared
-    requests on each side."""
+    """The verdict with its numbers, and the number of compared requests on each side."""
 
     question: CompareQuestion
     decision: CompareDecision
     requests_before: int
     requests_after: int
     restart: ProcessEffect | None
-    """The effect of a restart; None if the same processes served both sides."""
+    """None if the same processes served both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +57,17 @@ class CompareAnswer(DecisionResult):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The effect that `what-if` predicted for this change before it was made."""
+    """The stored prediction of `what-if` for this change."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
-    """Compare the requests before and after a change (the two sides).
+    """Compare the requests before and after a change.
 
     Args:
         replay: whether to compute the total change by replay, which takes some seconds.
 
     Raises:
-        CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants.
+        CompareError, NotAllowed: see `read_sides`.
     """
     sides, notes = read_sides(engine, question)
     found = decided(sides, question, read_processes(engine, question, sides))
@@ -100,8 +96,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants. The load is computed from
-            all requests, so the comparison needs them.
+        NotAllowed: the reader may not see the requests of all tenants, which the load needs.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -159,8 +154,7 @@ def _read(engine: Engine, side: CompareSide, question: CompareQuestion) -> SideR
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests in a range that a comparison would read; None if there are at
-    most `most`."""
+    """The number of requests that a comparison would read, if it exceeds `most`."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 
@@ -189,10 +183,9 @@ def _refuse_common(before: SideRequests, after: SideRequests, chosen: Sequence[B
 def _settled(
     engine: Engine, question: CompareQuestion, before: SideRequests, chosen: Sequence[BoolArray]
 ) -> tuple[int, str | None]:
-    """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
+    """The end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored only when it has ended. So shortly before the newest request, slow requests
-    are still missing.
+    A request is stored when it ends, so shortly before the newest request, slow ones are missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
@@ -224,9 +217,9 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: CompareDecision
 ) -> Expected | None:
-    """Return the stored what-if prediction of the change, and the measured change. Return None if
-    no prediction is stored. Also return None if the two ranges overlap, or if labels select the
-    requests, because predictions are for all requests of a range."""
+    """The stored what-if prediction and the measured change. None without a prediction, if the
+    ranges overlap, or if labels select the requests: predictions are for all requests of a
+    range."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""A comparison as one JSON object, for the command, the HTTP API and assistants."""
+"""A comparison as JSON, for the command, the HTTP API and assistants."""
 
 from dataclasses import asdict
 from math import expm1
@@ -9,7 +9,7 @@ from analysis.compare.question import CompareSide
 
 
 def as_json(answer: CompareAnswer) -> dict[str, Any]:
-    """Return the answer as one JSON object, with null for unknown values."""
+    """A JSON object, with null for unknown values."""
     question, found = answer.question, answer.decision
     parts, change_s = found.parts, found.change_s
     known = None not in (found.before_s, found.after_s)

@@ -1,11 +1,8 @@
-"""Divide the difference between an objective's attainment (share of good requests) before and after
-a change into three effects: other requests (mix), another load, and the change itself. The module
-`parts` divides the difference between two percentiles in the same way. Pure.
+"""Divide the difference of an objective's attainment (share of good requests) into mix, load and
+change, as `parts` does for a percentile. Pure.
 
-For each request, the expected latencies are divided by the objective's thresholds, and the largest
-ratio is used. Each request after the change is matched with requests before the change that have a
-similar ratio. The share of good matches estimates the attainment that the same requests would have
-had before the change.
+Requests are matched by the largest ratio of an expected latency to the objective's threshold. The
+share of good matches estimates the attainment before the change.
 """
 
 from dataclasses import dataclass
@@ -37,14 +34,14 @@ class AttainmentParts:
     after: float
     mix: float | None
     """`mix`, `load` and `change` are None if too few requests can be compared, or if the objective
-    sets no threshold for a latency."""
+    has no latency threshold."""
     load: float | None
     change: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """The requests of one side: before the change or after it."""
+    """The requests of one side."""
 
     requests: SideRequests
     groups: IntArray
@@ -52,12 +49,11 @@ class Chosen:
 
 
 def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> AttainmentParts | None:
-    """Return the attainment of an objective before and after a change, and the parts of the
-    difference. Return None if the objective counts no requests on one of the two sides.
+    """The attainment of an objective before and after a change, and the parts of the difference.
+    None if the objective counts no requests on one side.
 
     Args:
-        objective: its indicator must be a `Goodput`.
-        before, after: the requests of both sides, with the columns of the objective.
+        before, after: with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):

@@ -1,9 +1,5 @@
-"""Decide whether a latency is worse after a change. A decision contains the difference, divided
-into parts, with a confidence interval and as a curve over the load. It also contains the verdict,
-or the reason why there is no verdict.
-
-Pure.
-"""
+"""Decide whether a latency is worse after a change: the verdict with its numbers, or the reason why
+there is none. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,37 +26,29 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side (before the change, and after it). The effective number
-of requests before the change (`Matches.effective`) has the same minimum. With fewer requests, the
-95 % confidence interval of a P50 is wider than P40 to P60."""
+"""Minimum on each side, and of the effective number before the change (`Matches.effective`). With
+fewer, the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
-"""Minimum share of the requests after the change that can be compared."""
+"""Minimum share of the requests after the change."""
 MIN_FOR_WORSE: Final = 0.1
-"""For the verdict `worse`, the minimum share of the requests after the change that can be compared.
-This minimum is lower than `MIN_COMPARED`: on a much slower server, so many requests run together
-that most have no counterpart before the change. A deployment pipeline must stop in this case
-too."""
+"""The same for the verdict `worse`. On a much slower server, so many requests run together that
+most have no counterpart. A pipeline must stop then too."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests before the change, and after it, so that the intervals are computed in
-a few seconds. If there are more, only every n-th request is used."""
+"""Requests on each side, which take a few seconds. Of more, every n-th is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The settings of a decision about two sides: the requests before and after a change."""
+    """The settings of a decision."""
 
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the confidence interval must stay valid although the result is computed repeatedly
-    while data arrives (several looks)."""
+    """Whether the interval must stay valid for several looks while data arrives."""
     floor_s: float = 0.0
-    """Seconds that are added to the percentile before the change and to the percentile after it.
-    Most queueing times are 0, so both percentiles may be 0. Without the added seconds, their ratio
-    would be undefined."""
+    """Added to both percentiles. Most queueing times are 0, so their ratio could be undefined."""
     restart_half: float = 0.0
-    """Half of the width of the 95 % confidence interval of a restart's effect. The effect is the
-    logarithm of a ratio: the percentile after the restart / before it."""
+    """Half of the width of the 95 % interval of a restart's effect on ln(after / before)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,51 +60,48 @@ class CompareDecision:
     after_s: float | None
     parts: PercentileParts | None
     ratio: Interval | None
-    """The confidence interval of the percentile's relative change, after / before − 1, at the same
-    mix and load."""
+    """Interval of after / before − 1, at the same mix and load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Why requests after the change have no counterpart before it: one text for each reason, with
-    the share of the requests."""
+    """Why requests after the change have no counterpart: one text for each reason, with the share
+    of the requests."""
     blocks: int = 0
-    """Number of blocks of time before or after the change, whichever is smaller."""
+    """Blocks of time of the side with fewer."""
     log_error: float | None = None
-    """Standard error of the logarithm of the percentile's ratio, after / before."""
+    """Standard error of ln(after / before)."""
 
     @property
     def change_ratio(self) -> float | None:
-        """The percentile's relative change, after / before − 1, at the same mix and load."""
+        """after / before − 1, at the same mix and load."""
         if self.parts is None or not self.parts.equal_s:
             return None
         return self.parts.change_s / self.parts.equal_s
 
     @property
     def change_s(self) -> Interval | None:
-        """The confidence interval of the change in seconds."""
+        """The interval of the change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))
 
 
 def floor_of(metric: str) -> float:
-    """Return `Criteria.floor_s` for a metric."""
+    """`Criteria.floor_s` for a metric."""
     return NEGLIGIBLE_S if metric == "queue" else 0.0
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of the rows to compare. `size` is the number of rows on one side (before
-    or after the change)."""
+    """The rows of one side to compare."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
 def decide(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> CompareDecision:
-    """Compare the requests before and after a change. A group (tenant, route and adapter) must have
-    the same group number in `before` and in `after`."""
+    """Compare the requests before and after a change, which share group numbers."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, CompareDecision) else decided(found, criteria)
 
@@ -124,8 +109,7 @@ def decide(
 def comparison_of(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> SideComparison | CompareDecision:
-    """Match the requests of both sides, or return the decision that the sides cannot be
-    compared."""
+    """Match the requests of both sides, or return the decision that they cannot be compared."""
     least = max(MIN_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
@@ -154,7 +138,7 @@ def comparison_of(
 
 
 def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
-    """Compute the verdict on a change from the comparable requests before and after it."""
+    """The verdict on a change from the comparable requests."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
@@ -202,8 +186,8 @@ def _blocks(found: SideComparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
-    """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
-    before − 1. `before` is `PercentileParts.equal_s`. Return None if `before` is 0."""
+    """Convert an interval of ln((after + floor_s) / (before + floor_s)) to one of after / before −
+    1; None if `before` (`PercentileParts.equal_s`) is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -251,7 +235,7 @@ def _too_different(found: SideComparison, least: int, least_share: float) -> lis
 
 
 def _uncompared(found: SideComparison) -> list[tuple[int, str]]:
-    """Return how many requests after the change have no counterpart, and why."""
+    """How many requests after the change have no counterpart, and why."""
     was, now = (float(np.median(each.running)) for each in (found.before, found.after))
     far = found.known_group & found.seen & ~found.comparable
     kinds = [

@@ -1,9 +1,4 @@
-"""Compare the latencies before and after the latest deploy automatically.
-
-The range before a deploy is fixed. The range after the deploy grows in a few steps, so an open page
-computes one comparison for each step. The confidence intervals remain valid although the comparison
-is repeated.
-"""
+"""Compare the latencies before and after the latest deploy automatically (README.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,15 +18,14 @@ from store.queries import Window
 from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
-"""The lengths of the range after a deploy. Each range has about twice as many requests as the
-previous range, so its confidence interval is narrower by a factor of 1.4."""
+"""Each range has twice the requests of the previous one, so its interval is narrower by a factor of
+1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
-"""Maximum number of requests to read before the deploy, and after it. A comparison uses 10,000 of
-them. The comparison of two latencies of 50,000 requests takes about 4 s of CPU time."""
+"""Requests to read on each side; a comparison uses 10,000 of them. Two latencies of 50,000 requests
+take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. An objective that requires 99 % good requests is met if the P99 is
-within its threshold."""
+"""An objective that requires 99 % good requests is met if the P99 is within its threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -50,8 +44,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the longest range of `STEPS_S` that begins at the deploy and ends at or before an
-        instant; None if even the shortest range ends later."""
+        """The longest range of `STEPS_S` from the deploy that ends by an instant; None if even the
+        shortest ends later."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -68,7 +62,7 @@ class DeployAnswer:
 
 
 def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
-    """Return the latest deploy in a range, or None. Reads no requests."""
+    """The latest deploy in a range, or None. Reads no requests."""
     change = server_change(engine, window)
     if change is None:
         return None
@@ -79,7 +73,7 @@ def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
 
 
 def metrics_of_interest(objectives: Sequence[Objective]) -> tuple[str, ...]:
-    """Return the latencies in the objectives' conditions; TTFT and TPOT if there are none."""
+    """The latencies in the objectives' conditions; TTFT and TPOT if there are none."""
     goodputs = [each.indicator for each in objectives if isinstance(each.indicator, Goodput)]
     found = dict.fromkeys(each.value for goodput in goodputs for each in metrics_of(goodput))
     return tuple(found) or DEFAULT_METRICS
@@ -108,13 +102,12 @@ def compare_deploy(
 
 
 def missing(found: DecisionResult) -> int:
-    """Return how many more requests must arrive after the deploy before there can be a verdict."""
+    """How many more requests must arrive after the deploy before there can be a verdict."""
     return max(0, min_requests(found.question.quantile) - found.requests_after)
 
 
 def min_requests(quantile: str) -> int:
-    """Return the minimum number of requests before and after a deploy, for a percentile such as
-    p99."""
+    """Minimum number of requests on each side for a percentile such as p99."""
     return max(MIN_REQUESTS, least_number(QUANTILES[quantile]))
 
 

@@ -1,9 +1,7 @@
-"""The expected latency of a request on the server before the change.
+"""The expected latency of a request on the server before the change. Pure.
 
-Pure. The expected latency is a sum of non-negative terms, one for each kind of work. The step model
-computes the duration of an engine step in the same way. The coefficients of the terms are fitted to
-the requests before the change. With the expected latency, requests of different sizes and under
-different load are comparable.
+Like the step model, it is a sum of non-negative terms, one for each kind of work, fitted to the
+requests before the change.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
 """
@@ -16,21 +14,19 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Number of fits. Each fit after the first uses new weights for the requests. After three
-repetitions, the coefficients change by less than 1 %."""
+"""Each with new weights. After three repetitions, the coefficients change by less than 1 %."""
 _FAR: Final = 2.0
-"""A request whose deviation is more than this many times the median deviation has a lower weight.
-For normal noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust
-Statistics, 1981)."""
+"""Larger deviations, in medians, have a lower weight. For normal noise, 2 medians are 1.35 standard
+deviations, the usual choice (Huber, Robust Statistics, 1981)."""
 _MIN_S: Final = 1e-6
-"""The smallest expected latency, in seconds. Some queueing times are 0."""
+"""Some queueing times are 0."""
 
 
 class ExpectedLatency:
     """A sum of terms that is fitted to the measured latencies.
 
-    The fit minimises relative errors. Large errors have a lower weight, so that a
-    stall, which delays a few requests, changes the fit little.
+    The fit minimises relative errors. Large errors have a lower weight, so that a stall of a few
+    requests changes it little.
 
     Args:
         terms: (n, k) the work of each request before the change, by kind.
@@ -51,6 +47,5 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """Return the expected latencies of m requests, in seconds: (m,). `terms` is their work by
-        kind: (m, k)."""
+        """The expected latencies of m requests: (m,). `terms` is (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

@@ -1,18 +1,12 @@
-"""Compute confidence intervals of the effect of a change, from resampled blocks of time.
+"""Confidence intervals of the effect of a change, from resampled blocks of time. Pure.
 
-Pure. Requests of the same second share engine steps, so their latencies are not independent.
-Therefore, each resample (draw) consists of blocks of time, not of single requests. The expected
-latencies are fitted again to each draw.
-
-A gate in a deployment pipeline computes the result many times. Each computation is called a look.
-With many looks, it becomes likely that at least one interval does not contain the true change. The
-default interval is therefore wider: it contains the true change at all looks with a probability of
-95 %. The default interval is wider than an interval for a single look by a factor that depends on
-the number of blocks of time.
+Requests of the same second share engine steps and are not independent, so blocks are drawn, not
+requests. A gate in a deployment pipeline computes the result many times; each computation is a
+look. By default, an interval is valid for all looks together.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
-Statistics 2024, equation 9, for the factor.
+Statistics 2024, equation 9, for all looks.
 """
 
 from collections.abc import Callable
@@ -27,54 +21,46 @@ from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
 DRAWS: Final = 100
-"""Number of resamples (draws). With 100 draws, the error of a standard deviation is about 7 %."""
+"""The error of a standard deviation from 100 draws is about 7 %."""
 BLOCKS: Final = 20
-"""Target number of blocks of time in a window."""
+"""Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Minimum and maximum length of a block in seconds. A short window has short blocks, so that there
-are enough of them to estimate the variance."""
+"""Short windows need short blocks to estimate the variance."""
 MIN_BLOCKS: Final = 8
-"""Minimum number of blocks of time that have requests, before the change and after it."""
+"""Minimum number of blocks with requests on each side."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, relative to the expected latencies.
-This error is the same in all draws, so the differences between the draws do not show it. Therefore,
-this error is added to each interval. Without this addition, the 95 % intervals for a single
-computation contained the true change in only 14 to 20 of 20 pairs of simulated windows, depending
-on the latency and the change."""
+"""Relative standard deviation of the error of the expected latencies. It is the same in all draws,
+so it is added to each interval. Without it, the single-look intervals contained the true change in
+only 14 to 20 of 20 pairs of simulated windows."""
 ERROR: Final = 0.05
-"""Probability that an interval for a single look (computation of the result) does not contain the
-true change. For intervals that are valid for all looks: the probability that at least one of them
-does not contain the true change."""
+"""Probability that an interval does not contain the true change, at a single look or at any of all
+looks."""
 TUNED_BLOCKS: Final = 20
-"""An interval that is valid for all looks (repeated computations) is wider than an interval for a
-single look. The factor between them depends on the number of blocks of time, and is smallest for
-this number of blocks. For 5 to 400 blocks, the factor is at most a fifth larger than this
-minimum."""
+"""Number of blocks at which the all-looks interval is narrowest, relative to a single look. For 5
+to 400 blocks, it is at most a fifth wider than that."""
 
 
 Statistic = TypeVar("Statistic")
 
 
 class Interval(NamedTuple):
-    """A 95 % confidence interval, for example of the logarithm of a ratio: a percentile after the
-    change, divided by the percentile before it."""
+    """A 95 % confidence interval."""
 
     low: float
     high: float
 
 
 def block_s(duration_s: float) -> float:
-    """Return the length in seconds of a block, for a window of this duration."""
+    """Length of a block, for a window of this duration."""
     return float(np.clip(duration_s / BLOCKS, SHORTEST_S, LONGEST_S))
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """Return the indices of the requests in each block of time. Blocks without requests are left
-    out.
+    """The indices of the requests in each block of time, without empty blocks.
 
     Args:
-        at_s: (n,) when each request was received, in seconds; n is at least 1.
+        at_s: (n,) when each request was received; n is at least 1.
     """
     duration_s = float(np.ptp(at_s))
     last = max(ceil(duration_s / block_s(duration_s)) - 1, 0)
@@ -106,31 +92,24 @@ def _drawn(blocks: list[IntArray], chance: np.random.Generator) -> IntArray:
 
 
 def reach_of(blocks: int, looks: bool) -> float:
-    """Return half of the width of an interval, in standard errors.
+    """Half of the width of an interval, in standard errors.
 
     Args:
-        blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: False if the result is computed only once. True if the result is computed repeatedly
-            (each computation is a look). The intervals of all looks together then contain the true
-            change with a probability of 95 %.
+        blocks: of the side with fewer blocks of time.
+        looks: whether the interval must be valid for all looks together.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Return the standard errors of estimates, from the middle 68 % of their draws. `drawn`
-    contains the estimates of all draws; its first axis is the draw."""
+    """Standard errors of estimates, from the middle 68 % of their draws (first axis)."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 
 
 def all_looks(blocks: int) -> float:
-    """Return half of the width of an interval that is valid for all looks (computations of the
-    result) together, in standard errors.
-
-    With a probability of 95 %, the intervals of all looks contain the true change.
-    """
+    """Half of the width of an interval that is valid for all looks together, in standard errors."""
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

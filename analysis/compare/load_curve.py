@@ -1,5 +1,5 @@
 """The effect of a change as a function of the load: one point for each range of running requests.
-Pure. A change can make the latency worse only at some loads, for example at high concurrency."""
+Pure."""
 
 from math import hypot
 from typing import Final, NamedTuple
@@ -12,34 +12,29 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import least_number
 
 POINTS: Final = 6
-"""Maximum number of points."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests of a point. With 100 requests, the 95 % confidence interval of P50
-extends from P40 to P60."""
+"""The 95 % interval of the P50 of a point then extends from P40 to P60."""
 
 
 class LoadPoint(NamedTuple):
-    """A point of the curve: requests with about the same number of running requests at arrival."""
+    """Requests with about the same number of running requests at arrival."""
 
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """The percentile before the change, at the mix and load of this point."""
+    """The percentile at the mix and load of this point."""
     after_s: float
     low_s: float
-    """`low_s` and `high_s`: the 95 % confidence interval of the difference, after − before."""
+    """`low_s` and `high_s`: the 95 % interval of after − before."""
     high_s: float
     requests: int
 
 
 def edges_of(running: FloatArray, q: float) -> FloatArray:
-    """Return the numbers of running requests that separate the points.
+    """The numbers of running requests that separate the points, ascending.
 
     Args:
-        running: (n,) number of running requests at the arrival of each compared request.
-
-    Returns:
-        The limits between neighbouring points, ascending.
+        running: (n,) at the arrival of each compared request.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:
@@ -49,8 +44,8 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
 
 
 def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
-    """Return the percentiles of each point, before and after the change: (points, 2). NaN for a
-    point without requests. `edges` has the limits between neighbouring points."""
+    """The percentiles of each point, before and after the change: (points, 2). NaN without
+    requests."""
     place = np.searchsorted(edges, of.compared.running, side="right")
     found = np.full((edges.size + 1, 2), np.nan)
     for number in range(edges.size + 1):
@@ -66,11 +61,10 @@ def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
 def points_of(
     measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, reach: float
 ) -> list[LoadPoint]:
-    """Return the points of the curve, from the lowest to the highest load.
+    """The points of the curve, from the lowest to the highest load.
 
     Args:
-        drawn: (draws, points, 2) one result of `percentiles` for each draw of resampled requests:
-            at each point, the percentile before and after the change.
+        drawn: (draws, points, 2) the result of `percentiles` for each draw.
         reach: half of the width of an interval, in standard errors.
     """
     running = measured.compared.running

@@ -1,11 +1,5 @@
-"""Divide the difference between a percentile before and after a change into mix, load and change.
-
-Pure. The requests before the change are reweighted twice: to the mix of the requests after the
-change, and to their mix and load. Q is the percentile, and → is a reweighting:
-
-    mix    = Q[before → mix] − Q[before], plus the effect of requests that cannot be compared
-    load   = Q[before → mix and load] − Q[before → mix]
-    change = Q[after] − Q[before → mix and load]
+"""Divide the difference between a percentile before and after a change into mix, load and change
+(README.md). Pure.
 
 Source: DiNardo, Fortin and Lemieux, Econometrica 1996; Chernozhukov, Fernández-Val and Melly,
 Econometrica 2013.
@@ -23,35 +17,31 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined into one group."""
+"""Smaller groups before the change are joined into one."""
 REST: Final = -1
 NEW: Final = -2
-"""The group number of all requests whose tenant, route and adapter had no requests before the
-change."""
+"""All requests whose tenant, route and adapter are new after the change."""
 TINY_S: Final = 1e-9
-"""The shortest duration that the store can hold, in seconds."""
+"""The shortest duration that the store can hold."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ObservedRequests:
-    """The requests before or after the change (one side) whose compared latency is known."""
+    """The requests of one side whose compared latency is known."""
 
     at_s: FloatArray
-    """(n,) when each request was received, in seconds."""
     value_s: FloatArray
-    """(n,) the latency in seconds."""
     group: IntArray
-    """(n,) the number of each request's group. The requests of a group have the same tenant, route
-    and adapter. A group has the same number before and after the change."""
+    """(n,) the group number, the same on both sides for the same tenant, route and adapter."""
     mix: FloatArray
     """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray
     """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
-    """(n,) number of running requests at arrival, for the load curve."""
+    """(n,) running requests at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
-        """Return the requests of the given rows."""
+        """The requests of the given rows."""
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in ObservedRequests.__dataclass_fields__},
@@ -59,12 +49,12 @@ class ObservedRequests:
 
     @property
     def work(self) -> FloatArray:
-        """The work of each request itself, and the work of other requests around it."""
+        """(n, j + k) both kinds of work."""
         return np.concatenate([self.mix, self.load], axis=1)
 
 
 class PercentileParts(NamedTuple):
-    """A percentile before and after a change, and the parts of the difference, in seconds."""
+    """A percentile before and after a change, and the parts of the difference."""
 
     before_s: float
     after_s: float
@@ -77,24 +67,22 @@ class PercentileParts(NamedTuple):
 
     @property
     def uncompared_s(self) -> float:
-        """The percentile of all requests after the change, minus that of the compared requests."""
+        """All requests after the change, minus the compared ones."""
         return self.after_s - self.compared_s
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of a different mix on the requests that can be compared."""
+        """The effect of the mix, without requests that cannot be compared."""
         return self.mixed_s - self.before_s
 
     @property
     def mix_s(self) -> float:
-        """The effect of a different mix, including the effect of the requests that cannot be
-        compared."""
+        """The effect of the mix, with requests that cannot be compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
     def load_s(self) -> float:
-        """The effect of a different load: the amount of work that the engines do at the same
-        time."""
+        """The effect of a different load."""
         return self.equal_s - self.mixed_s
 
     @property
@@ -104,7 +92,7 @@ class PercentileParts(NamedTuple):
 
 
 def percentile(values: FloatArray, q: float) -> float:
-    """Return a percentile of values: the value at the nearest rank."""
+    """The value at the nearest rank."""
     place = nearest_rank(values.size, q) - 1
     return float(np.partition(values, place, axis=None)[place])
 
@@ -112,7 +100,7 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(
     before: ObservedRequests, after: ObservedRequests
 ) -> tuple[ObservedRequests, ObservedRequests]:
-    """Join the groups with few requests before the change into one group."""
+    """Join the groups with few requests before the change."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
@@ -127,26 +115,22 @@ class Equal(NamedTuple):
     """The compared requests, and their estimated latencies before the change."""
 
     compared: ObservedRequests
-    """The requests after the change that can be compared."""
     before_s: FloatArray
-    """(m, MATCHES) for each of the m compared requests: the latencies of requests before the change
-    that had a similar mix and load."""
+    """(m, MATCHES) latencies of matches with a similar mix and load."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
-        """Return the logarithm of a ratio: the percentile after the change / before the change.
+        """ln(percentile after the change / percentile before it).
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: seconds that are added to both percentiles, so that the ratio is defined if a
-                percentile is 0.
+            floor_s: added to both, so that the ratio is defined if one is 0.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
 
 class SideComparison:
-    """The requests before and after a change, the fits of their expected latency, and which
-    requests after the change can be compared."""
+    """The requests before and after a change, and which of the latter can be compared."""
 
     def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -154,31 +138,27 @@ class SideComparison:
         self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
         matches = _match_by(self._by_work, self.before, self.after, "work")
         self.known_group = matches.there
-        """(m,) whether the group of each request after the change has requests before the
-        change."""
+        """(m,) whether the group of each request after the change has requests before it."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the work of each request after the change, and the work of other requests
-        around it, are at most `BEYOND` times the largest amounts before the change."""
+        """(m,) whether each request's work, and the work around it, are at most `BEYOND` times the
+        largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
-        """(m,) whether each request after the change can be compared."""
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
-        """The effective number of requests before the change."""
+        """Effective number of requests before the change."""
 
     def equal(self) -> Equal:
-        """Return the compared requests as measured, and estimates of their latencies without the
-        change."""
+        """The compared requests, and estimates of their latencies without the change."""
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """Return the result of `equal` for resampled requests, with a new fit. `before` and `after`
-        are the row numbers of the resampled requests."""
+        """`equal` for resampled rows, with a new fit."""
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
 
     def parts(self, q: float) -> PercentileParts:
-        """Return the three parts of the difference of a percentile: mix, load and change."""
+        """The parts of the difference of a percentile."""
         compared, before_s = self.equal()
         mixed_s = _match_by(self._by_mix, self.before, compared, "mix").latencies(
             self.before.value_s

@@ -1,16 +1,12 @@
-"""How much a latency differs between processes of the same configuration.
-
-Pure. A restart alone changes a latency: memory, cores and clocks differ from process to process. If
-the processes before and after the change differ, the effect of the restart adds to the effect of
-the change. Earlier processes of the same configuration show how large this effect is.
+"""How much a latency differs between processes of the same configuration, because a restart alone
+changes a latency. Pure.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
-`freedom` is the degrees of freedom. d is the logarithm of a ratio: the percentile of a process,
-divided by the percentile of the requests before the change, at the same mix and load. v is the
-variance between processes, and also contains the random errors of the values d. The confidence
-interval of the change contains such errors too. The sum of the two intervals would count these
-errors twice, so the wider interval is used.
+`freedom` is the degrees of freedom. d is ln(percentile of a process / percentile before the
+change), at the same mix and load. v is the variance between processes, including the random errors
+of d. The interval of the change contains such errors too, so the wider of the two intervals is
+used, not their sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +23,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 MIN_FREEDOM: Final = 3
-"""Minimum degrees of freedom: processes minus configurations. With 2 degrees of freedom, Student's
-quantile is 4.3. If processes differ by 5 %, changes of up to 30 % could then not be detected."""
+"""Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3: if
+processes differ by 5 %, changes of up to 30 % would be undetectable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +32,24 @@ class ProcessEffect:
     """The effect of a restart on the logarithm of a percentile."""
 
     processes: int
-    """Number of processes that were compared with other processes of the same configuration."""
+    """Processes that were compared with others of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Standard deviation between processes; None if too few processes were compared."""
+    """Standard deviation between processes; None if too few were compared."""
     difference: float
-    """The standard deviation of the restart's effect on the logarithm of after / before, in units
-    of `log_sd`: 1.4 with one process on each side, and 0 with the same processes on both sides."""
+    """See `difference_of`: 1.4 with one process on each side, and 0 with the same processes on both
+    sides."""
 
     @property
     def log_half(self) -> float:
-        """Half of the width of the 95 % confidence interval of the effect; 0 if the effect is
-        unknown."""
+        """Half of the width of the 95 % interval of the effect; 0 if the effect is unknown."""
         if self.log_sd is None:
             return 0.0
         return student(self.freedom) * self.log_sd * self.difference
 
     @property
     def sentence(self) -> str:
-        """Return how large the effect is, as a sentence."""
+        """How large the effect is, as a sentence."""
         other = "The processes that served the requests before and after the change differ."
         if self.log_sd is None:
             return (
@@ -70,12 +65,11 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return by how much a restart changes the logarithm of (percentile after / percentile before).
-    The result is a standard deviation, in units of the standard deviation between processes.
+    """Standard deviation of a restart's effect on ln(after / before), in units of the standard
+    deviation between processes.
 
     Args:
-        before, after: the share of the requests before and after the change that each process
-            served.
+        before, after: the share of each side's requests that each process served.
     """
     both = before.keys() | after.keys()
     return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))
@@ -90,8 +84,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        of_configuration: for each configuration, the requests of each process. A group (tenant,
-            route and adapter) must have the same group number as in `before`.
+        of_configuration: for each configuration, the requests of each process, with the group
+            numbers of `before`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:
@@ -109,7 +103,7 @@ def process_effect(
 def _log_ratio(
     before: ObservedRequests, process: ObservedRequests, criteria: Criteria
 ) -> float | None:
-    """Return d of a process (see the module's docstring), or None if it cannot be compared."""
+    """d of a process (see the module's docstring), or None if it cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)

@@ -1,8 +1,7 @@
-"""Find the processes that served the requests before and after a change (the two sides), and other
-processes of the same configuration.
+"""Find the processes that served both sides of a comparison, and other processes of the same
+configuration.
 
-A process is a replica from one start of its engines to the next. If the same processes served both
-sides, no other processes are read.
+A process is a replica from one start of its engines to the next.
 """
 
 from collections import defaultdict
@@ -25,25 +24,23 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
-"""How far back to look for earlier processes: the default retention of requests."""
+"""The default retention of requests."""
 MAX_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration. Each process takes 0.1 s to compare. With 8
-values, a standard deviation is known to within a factor of 2."""
+"""Processes of a configuration, 0.1 s each. With 8 values, a standard deviation is known to within
+a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Maximum length of the range from which the requests of an earlier process are read, and maximum
-number of these requests."""
+"""Limits of the requests that are read of an earlier process."""
 
 
 class ReplicaProcess(NamedTuple):
-    """A replica from a start of its engines until the next start."""
+    """A replica from a start of its engines until the next."""
 
     replica: str
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the engine's arguments, and the version of vLLM. Empty if the start is
-    unknown."""
+    """Fingerprint of the engine's arguments, and the version of vLLM; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,21 +56,17 @@ class ComparedProcesses:
     """The processes of a comparison."""
 
     difference: float
-    """The standard deviation of the effect of a restart, in units of the standard deviation between
-    processes (`process_effect.difference_of`)."""
+    """See `process_effect.difference_of`."""
     kinds: Sequence[Sequence[ServedBy]]
-    """One list for each group of processes that are compared with each other: the requests of each
-    process."""
+    """The requests of each process, in one list for each group of processes that are compared with
+    each other."""
 
 
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
-    """Return the processes of each replica, in order of time. Pure.
+    """The processes of each replica until `to_unix_ns`, in order of time. Pure.
 
-    A process may report a start for each engine or API server. So two starts belong to the same
+    A process may report a start for each engine or API server. Two starts belong to the same
     process if the second engine began to load before the first was ready.
-
-    Args:
-        to_unix_ns: the end of the last process of each replica.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):
@@ -93,8 +86,8 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Replica
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> ComparedProcesses | None:
-    """Return the processes of a comparison; None if the same processes served both sides, or if a
-    side has no requests."""
+    """The processes of a comparison; None if the same processes served both sides, or if a side has
+    no requests."""
     windows = question.before.window, question.after.window
     from_unix_ns = max(0, windows[0].from_unix_ns - LOOKBACK_NS)
     to_unix_ns = max(each.to_unix_ns for each in windows)
@@ -107,8 +100,8 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: ReplicaProcess, side: int) -> tuple[str, str, int]:
-        # A replica that serves both sides keeps its hardware when it restarts, so its processes are
-        # compared only with each other.
+        # A replica on both sides keeps its hardware, so its processes are compared only with each
+        # other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
 
@@ -119,9 +112,7 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Processes of one kind have the same configuration. There is one list for each kind before
-        # the change, and one for each kind after it. If both lists exist, add an earlier process of
-        # the kind only to the list before the change.
+        # Add an earlier process of a kind to the list before the change, if there is one.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue
@@ -137,7 +128,7 @@ def read_processes(
 def effect_of(
     found: ComparedProcesses, question: CompareQuestion, before: Chosen, criteria: Criteria
 ) -> ProcessEffect:
-    """Return the effect of a restart on a percentile. Pure."""
+    """The effect of a restart on a percentile. Pure."""
     flat = [each for kind in found.kinds for each in kind]
     numbers = group_numbers(
         [before.requests.table, *(each.requests.table for each in flat)], without=question.labels
@@ -157,7 +148,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[ReplicaProcess]) -> dict[ReplicaProcess, BoolArray]:
-    """Return which requests of one side (before or after the change) each process served."""
+    """Which requests of one side each process served."""
     of_replica: dict[str, list[ReplicaProcess]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

@@ -11,16 +11,15 @@ from analysis.compare.work_terms import METRICS
 from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
-"""The default percentile. P99 needs about four times as many requests as P95."""
+"""P99 needs about four times as many requests."""
 MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
-"""The version of vLLM, which is stored with the starts of the engines and not with the requests."""
+"""The version of vLLM. It is stored with the starts of engines, not with requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
-"""The labels that can select the requests before or after the change."""
 SIDES: Final = ("before", "after")
-"""The names of the two sides (the requests before and after the change), as parameters."""
+"""Names of the sides, as parameters."""
 SPLITS: Final = ("replica", "config", VERSION)
-"""The labels by which the Compare page divides the requests of one range into two sides."""
+"""The Compare page divides one range by them."""
 
 
 class CompareError(ValueError):
@@ -33,7 +32,6 @@ class CompareSide:
 
     window: Window
     equals: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """True if the confidence interval must be valid for all runs of the comparison together. For
-    example, a gate in a deployment pipeline runs it repeatedly on a range that grows."""
+    """Whether the interval must be valid for all runs of the comparison together, as in a pipeline
+    that repeats it on a growing range."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:
@@ -85,10 +83,10 @@ class CompareQuestion:
 
     @property
     def labels(self) -> list[str]:
-        """The labels that select the requests before or after the change."""
+        """Labels of either side."""
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
 
     @property
     def columns(self) -> list[str]:
-        """The columns of a table of requests that are needed to select requests by `labels`."""
+        """The columns of requests that `labels` needs."""
         return [name for name in self.labels if name != VERSION]

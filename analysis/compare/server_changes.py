@@ -14,10 +14,8 @@ from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
-"""Maximum time between two starts of one rolling deployment.
-
-Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds).
-"""
+"""Maximum time between two starts of one rolling deployment: Kubernetes considers a Deployment
+without progress for 600 s as failed (progressDeadlineSeconds)."""
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
 CONFIGURATION: Final = "The configuration"
@@ -26,8 +24,8 @@ VERSION: Final = "The version of vLLM"
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change. It lasts from the time at which
-    the first engine begins to load until the last start."""
+    """A change of the servers. A rolling deployment is one change, from the first engine's loading
+    to the last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -36,7 +34,7 @@ class ServerChange:
 
 
 class _Event(NamedTuple):
-    """A part of a change: the start of an engine, or the end of a replica."""
+    """The start of an engine, or the end of a replica."""
 
     what: str
     from_unix_ns: int
@@ -44,8 +42,7 @@ class _Event(NamedTuple):
 
 
 def server_change(engine: Engine, window: Window) -> ServerChange | None:
-    """Return the latest change of the servers in a range, or None. Reads the starts of engines and
-    the last sample of each engine."""
+    """The latest change of the servers in a range, or None."""
     before = in_force(engine, window.from_unix_ns)
     during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
     # A replica may end just before the range, and its replacement may start in the range.
@@ -60,17 +57,16 @@ def change_of(
     last_unix_ns: Mapping[str, int] = MappingProxyType({}),
     from_unix_ns: int = 0,
 ) -> ServerChange | None:
-    """Return the latest change in a range. Pure.
+    """The latest change in a range. Pure.
 
     If no engine started before the range, later starts are compared with the first deployment in
-    the range. If a new replica starts at about the time when an old replica ends, it replaces the
-    old replica, as in a rolling deployment with new names.
+    it. A new replica that starts when an old one ends replaces it, as in a rolling deployment with
+    new names.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
-            while other replicas do.
-        from_unix_ns: the start of the range. The end of a replica before this time does not count
-            as a change.
+            while others do.
+        from_unix_ns: the end of a replica before this time is no change.
     """
     if not before:
         number = _first_starts(during)
@@ -121,8 +117,7 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """Return what differs between two starts; None if nothing differs or there is no earlier
-    start."""
+    """What differs; None if nothing does, or without an earlier start."""
     if was is None:
         return None
     if was.config != now.config:
@@ -131,8 +126,7 @@ def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
 
 
 def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
-    """Return the last sample of each replica that sends no samples any more while other replicas
-    do."""
+    """The last samples of the replicas that have stopped sending while others send."""
     newest = max(last_unix_ns.values(), default=0)
     return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
 
@@ -140,8 +134,7 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica whose end was closest in time to the loading of an engine. Return None if
-    no replica ended within `ROLLING_NS` of the loading."""
+    """The replica whose end was closest to the loading of an engine; None beyond `ROLLING_NS`."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas
@@ -152,11 +145,8 @@ def _nearest_end(
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:
-    """Return the number of starts that belong to the first deployment of a fleet.
-
-    The first deployment ends when an engine starts for the second time, or when no engine starts
-    for more than `ROLLING_NS`.
-    """
+    """The number of starts in the first deployment of a fleet: until an engine starts for the
+    second time, or none starts for more than `ROLLING_NS`."""
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):
         key = each.replica, each.engine

@@ -1,10 +1,5 @@
-"""The work of other requests on the same engine, computed from the rows of the requests.
-
-Pure. The number of running requests at a request's arrival does not describe the load during the
-request: in a quiet window, the number soon falls, and in a busy window, it soon rises. So this
-module integrates the work of the other requests over the time in which a request waited or decoded.
-Work is counted in tokens, because the seconds depend on the server's speed.
-"""
+"""The work of other requests on the same engine, from the rows of the requests (README.md).
+Pure."""
 
 from dataclasses import dataclass
 
@@ -13,16 +8,15 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Assumed duration in seconds of a prefill whose recorded start and end are the same instant."""
+"""Duration of a prefill whose recorded start and end are the same instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """The times at which requests were served, and their engines. All instants are in seconds from
-    a common origin."""
+    """When requests were served, from a common origin."""
 
     engine: IntArray
-    """(n,) the number of the engine that served each request. Engines are numbered from 0."""
+    """(n,) numbered from 0."""
     received_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
@@ -34,45 +28,40 @@ class Instants:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SharedWork:
-    """The work of other requests around each request: at its arrival, until its first token, and
-    during its decode."""
+    """The work of other requests around each request. Pairs are attention pairs: a token and an
+    earlier token."""
 
     running: FloatArray
-    """(n,) number of decoding requests at arrival."""
+    """(n,) decoding requests at arrival."""
     waiting: FloatArray
-    """(n,) number of requests that were not scheduled yet at arrival."""
+    """(n,) requests not yet scheduled at arrival."""
     wait_running: FloatArray
-    """(n,) mean number of decoding requests between the arrival and the first token."""
+    """(n,) mean decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of tokens that the requests in `wait_running` together have in the KV
-    cache."""
+    """(n,) mean number of their tokens in the KV cache."""
     wait_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed between the arrival and the first
-    token."""
+    """(n,) prompt tokens of other requests, computed between the arrival and the first token."""
     wait_prefill_pairs: FloatArray
-    """(n,) attention pairs (a token and an earlier token) of the tokens in
-    `wait_prefill_tokens`."""
+    """(n,) pairs of these tokens."""
     decode_running: FloatArray
-    """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
+    """(n,) mean decoding requests during the decode; NaN without a decode."""
     decode_context: FloatArray
-    """(n,) mean number of tokens that the requests in `decode_running` together have in the KV
-    cache."""
+    """(n,) mean number of their tokens in the KV cache."""
     decode_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed during the decode, per output token
-    after the first."""
-    decode_prefill_pairs: FloatArray
-    """(n,) attention pairs of the tokens in `decode_prefill_tokens`, per output token after the
+    """(n,) prompt tokens of other requests, computed during the decode, per output token after the
     first."""
+    decode_prefill_pairs: FloatArray
+    """(n,) pairs of these tokens, per output token after the first."""
 
 
 def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArray:
-    """Return the attention pairs of prompts: each token attends to all tokens before it."""
+    """The attention pairs of prompts: each token attends to all tokens before it."""
     return uncached_tokens * (cached_tokens + uncached_tokens / 2)
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """Return the work of other requests around each request. The argument `of` must contain all
-    requests of the engines."""
+    """The work of other requests around each request. `of` must contain all requests of the
+    engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):
@@ -107,7 +96,7 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
         "wait_context": in_cache.total(received, first) / wait_s,
         "decode_running": running.total(first, last) / decode_s,
         "decode_context": in_cache.total(first, last) / decode_s,
-        # Rounding can make a difference of two large sums slightly negative, so replace it by 0.
+        # Rounding can make a difference of two large sums slightly negative.
         **{
             f"wait_prefill_{name}": np.maximum(rate.total(received, first) - own, 0.0)
             for name, (own, rate) in prefill.items()
@@ -120,11 +109,8 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A function of time: at each instant, the sum of the heights of all requests that have started
-    and not ended. This sum is called the level.
-
-    The height of a request is constant, such as 1 or a number of tokens.
-    """
+    """The level: at each instant, the sum of the heights of all requests that have started and not
+    ended. A request's height is constant."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])
@@ -135,12 +121,11 @@ class _Level:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def before(self, at: FloatArray) -> FloatArray:
-        """Return the level (the sum of the heights) just before each instant of `at`."""
+        """The level just before each instant of `at`."""
         places = np.searchsorted(self._at, at, side="left") - 1
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 
     def total(self, start: FloatArray, end: FloatArray) -> FloatArray:
-        """Return the integrals of the level over time: for each i, the integral from `start[i]` to
-        `end[i]`."""
+        """The integrals of the level over time from `start[i]` to `end[i]`."""
         found = np.interp(end, self._at, self._areas) - np.interp(start, self._at, self._areas)
         return np.asarray(found)

@@ -1,7 +1,6 @@
-"""Select the requests before and after a change (the two sides), and compute their work.
+"""Select the requests before and after a change (the two sides), and compute their work. Pure.
 
-Pure. The input has all requests of the engines, because the requests that are not compared also
-take time in the engines' steps.
+The input has all requests of the engines: those not compared also take time in steps.
 """
 
 from collections.abc import Sequence
@@ -22,32 +21,29 @@ COLUMNS: Final = (
     *("frontend_s", "queue_s", "prefill_s", "decode_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The columns of requests that a comparison needs."""
 GROUPED: Final = ("tenant", "route", "lora")
 _NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideRequests:
-    """All requests of some engines in a range, with the work of other requests around each
-    request."""
+    """All requests of some engines in a range, with the work around each."""
 
     table: pa.Table
     instants: Instants
     around: SharedWork
     ended_s: FloatArray
-    """(n,) when each request ended, in seconds since the first request of the range was
-    received."""
+    """(n,) end of each request, since the first was received."""
 
     @property
     def received_unix_ns(self) -> IntArray:
-        """When each request was received: (n,) unix nanoseconds."""
+        """(n,)"""
         return np.asarray(self.table["received_unix_ns"].to_numpy())
 
     def observed(
         self, metric: str, groups: IntArray, chosen: BoolArray
     ) -> tuple[ObservedRequests, IntArray]:
-        """Return the chosen requests with a known latency, and their row numbers in the table.
+        """The chosen requests with a known latency, and their row numbers in the table.
 
         Args:
             metric: a key of `METRICS`.
@@ -70,10 +66,10 @@ class SideRequests:
 
 
 def requests_of(table: pa.Table) -> SideRequests:
-    """Return the requests, with the work of other requests around each request.
+    """Add the work of other requests around each request.
 
-    If the phases of a request are unknown, its time to the first token counts as the prefill, and
-    the rest of its time as the decode.
+    If the phases are unknown, the time to the first token counts as the prefill, and the rest as
+    the decode.
 
     Args:
         table: requests with `COLUMNS`, in order of receipt, of all engines of a range.
@@ -107,12 +103,11 @@ def requests_of(table: pa.Table) -> SideRequests:
 
 
 def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
-    """Return a group number for each request. Requests with the same tenant, route and adapter have
-    the same number in all tables.
+    """A group number for each request, the same in all tables for the same tenant, route and
+    adapter.
 
     Args:
-        without: labels that select the sides. Groups are formed without these labels, because their
-            values differ between the sides.
+        without: labels that select the sides, whose values differ between the sides.
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])

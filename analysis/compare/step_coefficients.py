@@ -1,11 +1,9 @@
-"""Compute the coefficients of the step model before and after a change, from the totals in the
-engine samples.
+"""The coefficients of the step model before and after a change, from the totals in the engine
+samples. Pure.
 
-Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
-busy time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens
-and decodes. A coefficient is the busy time per unit of one kind of work. A coefficient depends
-little on the mix and the load, so a different coefficient is independent evidence that the server
-changed.
+A coefficient is the busy time per unit of one kind of work, over intervals of some seconds. It
+depends little on the mix and the load, so a different coefficient is independent evidence that the
+server changed.
 """
 
 from collections.abc import Mapping
@@ -24,8 +22,7 @@ from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
 COEFFICIENTS: Final = len(NAMES)
-"""The coefficient λ of the step model is missing: the additional time of steps with prefill is part
-of `gamma` and `alpha`."""
+"""λ is missing: the additional time of steps with prefill is part of `gamma` and `alpha`."""
 MEANINGS: Final[Mapping[str, str]] = {
     "gamma": "per step",
     "alpha": "per prefill token",
@@ -34,20 +31,18 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 INTERVAL_S: Final = 5
-"""Length of a time interval in seconds: about five samples. A replay's step model is fitted to
-intervals of the same length."""
+"""About five samples, as for a replay's step model."""
 BLOCK: Final = 6
-"""Number of consecutive time intervals in a block (30 s). Resampling draws whole blocks."""
+"""Consecutive intervals in a resampled block (30 s)."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
-"""Minimum number of time intervals before and after the change: ten for each coefficient."""
+"""Ten for each coefficient, on each side."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Standard deviation of an error that the resampling of blocks does not show, relative to the
-estimated coefficient. Measured on 90 pairs of simulated windows without a change."""
+"""Relative standard deviation of an error that resampling does not show, from 90 pairs of simulated
+windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""A time interval whose deviation is more than this many times the median deviation has a lower
-weight, as in `expected_latency`."""
+"""Larger deviations, in medians, have a lower weight, as in `expected_latency`."""
 _NS: Final = 10**9
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
@@ -57,12 +52,12 @@ _WORK: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkIntervals:
-    """The work and the busy time of m time intervals of the engines."""
+    """m time intervals of the engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray
-    """(m,) busy time in seconds, without stalls."""
+    """(m,) without stalls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +74,19 @@ class Coefficients:
     """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, CoefficientEstimate]
-    """The coefficients before the change in seconds, by name in `NAMES`."""
+    """In seconds, by name in `NAMES`."""
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
-    """The busy time after the change, divided by the time that the same work would have taken
-    before the change."""
+    """The busy time after the change, divided by that of the same work before the change."""
 
 
 def work_intervals_of(
     samples: Samples, chosen: BoolArray, from_unix_ns: int, to_unix_ns: int
 ) -> WorkIntervals:
-    """Return the time intervals in which the chosen samples report steps.
+    """The intervals in which the chosen samples report steps.
 
     Args:
-        chosen: (n,) True for the samples of the engines that served the compared requests.
+        chosen: (n,) whether a sample is from an engine that served the compared requests.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():
@@ -117,8 +111,7 @@ def work_intervals_of(
 
 
 def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
-    """Return the coefficients with their confidence intervals, or None if there are too few time
-    intervals."""
+    """The coefficients; None if there are too few time intervals."""
     for each in (before, after):
         if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
@@ -154,7 +147,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: WorkIntervals) -> FloatArray:
-    """Return the non-negative coefficients, fitted with Huber's weights: (5,)."""
+    """Fit non-negative coefficients with Huber's weights: (5,)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s
@@ -167,8 +160,7 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """Return by which factor the steps became slower: the ratio (busy time / predicted time) after
-    the change, divided by the same ratio before the change."""
+    """(busy / predicted time) after the change, divided by the same ratio before it."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

@@ -1,13 +1,8 @@
-"""Compute the total change of a latency percentile, by replaying requests.
+"""The total change of a latency percentile, by replay.
 
-The requests that arrived after a change of the server are replayed on the server as it was before
-the change. The total change is the measured percentile of these requests, minus the percentile of
-the replay.
-
-The comparison at the same load leaves out a part of the effect: on a slower server, more requests
-run at the same time, which makes the server even slower. The replay does not fix the load: it
-serves the same arrivals with the speed of the server before the change. So the total change
-includes this part.
+The requests after a change are replayed on the server before it. The total change is the measured
+percentile minus the replay's. The replay does not fix the load. So the result includes the effect
+that a slower server runs more requests at the same time.
 """
 
 from dataclasses import dataclass, replace
@@ -33,12 +28,11 @@ class TotalChange:
     """The total change of a percentile, or the reason why it is unknown."""
 
     total_change_s: float | None
-    """The percentile after the change, minus the percentile of the replay, in seconds."""
     reason: str | None = None
 
 
 def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
-    """Return the total change of a latency percentile, or the reason why it is unknown."""
+    """Replay the requests after the change on the server before it."""
     try:
         before, after = (
             _of_side(_recorded(engine, side, question), side)
@@ -81,8 +75,7 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # The replay of the requests before the change is off by this ratio. The same error is assumed
-    # for the replay of the requests after the change, so divide by 1 + error (decision 079).
+    # Assume the error of the replay before the change for the replay after it (decision 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 

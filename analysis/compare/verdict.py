@@ -1,7 +1,4 @@
-"""The verdict on a change, from its estimate, its confidence interval and a margin.
-
-Pure. The margin is relative to the latency before the change at the same mix and load.
-"""
+"""The verdict on a change, from its estimate, its confidence interval and a margin. Pure."""
 
 from enum import StrEnum
 from math import log1p
@@ -10,7 +7,8 @@ from typing import Final
 from analysis.compare.intervals import Interval
 
 MARGIN: Final = 0.05
-"""The default margin: the smallest change that is worth acting on."""
+"""The smallest change that is worth acting on, relative to the latency before it at the same mix
+and load."""
 
 
 class CompareVerdict(StrEnum):
@@ -23,11 +21,11 @@ class CompareVerdict(StrEnum):
 
 
 def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
-    """Return the verdict.
+    """The verdict on a change.
 
     Args:
-        ratio: the estimated logarithm of (percentile after the change / percentile before it).
-        found: the confidence interval of this logarithm.
+        ratio: estimate of ln(percentile after the change / percentile before it).
+        found: its confidence interval.
     """
     limit = log1p(margin)
     if found.low > 0 and ratio > limit:

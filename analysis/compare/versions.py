@@ -1,7 +1,6 @@
 """Find the version of vLLM that served each request.
 
-Rows of requests have no version. The version of an engine's start applies until the replica's next
-start.
+The version of an engine's start applies until the replica's next start.
 """
 
 from collections import defaultdict
@@ -27,14 +26,14 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
 
 
 def versions_in(engine: Engine, window: Window) -> list[str]:
-    """Return the versions of the engines that could serve requests in a range, sorted."""
+    """The versions of the engines that could serve requests in a range, sorted."""
     return sorted({each.version for each in _starts(engine, window) if each.version})
 
 
 def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
-    """Return the version that served each request; null if it is unknown. Pure.
+    """The version that served each request; null if unknown. Pure.
 
-    A request before a replica's first known start is assigned the version of that start.
+    A request before a replica's first known start has the version of that start.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):

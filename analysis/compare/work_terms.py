@@ -1,7 +1,6 @@
-"""The amounts of work that determine each latency: the work of the request itself, and the work of
-the requests around it.
+"""The amounts of work that determine each latency: of the request itself, and around it. Pure.
 
-Pure. The number of output tokens is not a term: a change such as quantisation can affect it.
+The number of output tokens is not a term: a change such as quantisation can affect it.
 """
 
 from collections.abc import Mapping
@@ -19,11 +18,11 @@ METRICS: Final[Mapping[str, str]] = {
     "e2e": "e2e_s",
     "queue": "queue_s",
 }
-"""The latencies that can be compared, each with its column in a table of requests."""
+"""The column of each latency in a table of requests."""
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:
-    """Return the work of the requests themselves, by kind of work: (n, j). The first column is 1.
+    """The work of the requests themselves, by kind: (n, j). The first column is 1.
 
     `metric` is a key of `METRICS`.
     """
@@ -34,11 +33,9 @@ def mix_terms(metric: str, of: Instants) -> FloatArray:
 
 
 def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
-    """Return the work of other requests around each request, by kind of work: (n, k). NaN if a
-    request did not decode.
+    """The work of other requests around each request, by kind: (n, k). NaN without a decode.
 
     Args:
-        metric: a key of `METRICS`.
         around: from `shared_work`, of the same requests.
     """
     wait = (around.wait_prefill_tokens, around.wait_prefill_pairs)
@@ -50,7 +47,7 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
         return _columns(*decode)
     if metric == "e2e":
         return _columns(*wait, *(np.nan_to_num(each) for each in decode))
-    # A prompt may need several steps, and the decodes in each of these steps delay it.
+    # A prompt may need several steps, and the decodes in each of them delay it.
     tokens = of.uncached_tokens + around.wait_prefill_tokens
     return _columns(
         *(*wait, around.wait_running, around.wait_context, around.waiting),

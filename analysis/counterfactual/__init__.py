@@ -1,2 +1,1 @@
-"""Compute how much each cause contributed to the growth of a latency, from replays in which the
-cause is removed."""
+"""How much each cause contributed to the growth of a latency, from replays without the cause."""

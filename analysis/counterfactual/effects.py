@@ -13,9 +13,9 @@ from replay.edits import EditError, Edits, edits_of
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
-    """Return the causes with the predicted effects of their levers.
+    """The causes with the predicted effects of their levers.
 
-    A lever that would not shorten the latency is left out. `predicted` is None if no replay can
+    Levers that would not shorten the latency are left out. `predicted` is None if no replay can
     predict the effect.
     """
     changes = dict.fromkeys(
@@ -45,10 +45,9 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """Return the edits (changes of a replay) that represent a proposed change, or None if no replay
-    can predict the change's effect. The effect of a tenant's rate limit cannot be predicted if the
-    tenant has no request in the replayed part of the window, or if the syntax of edits does not
-    allow the tenant's name."""
+    """The edits that represent a proposed change; None if no replay can predict its effect. A
+    tenant's rate limit needs a request of the tenant in the replayed part, and a name that the
+    syntax of edits allows."""
     try:
         edits = edits_of([change])
     except EditError:
@@ -57,7 +56,7 @@ def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
 
 
 def _with_effect(lever: Lever, answer: WhatIfAnswer | None, tails: Tails) -> Lever | None:
-    """Return the lever with its effect, or None if it would not help."""
+    """The lever with its effect, or None if it would not help."""
     if answer is None:
         return lever
     name = COLUMN[tails.metric]

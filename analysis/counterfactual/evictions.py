@@ -1,10 +1,5 @@
-"""Distinguish cache misses that evictions cause from cache misses of new prompts.
-
-Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
-same engine: the repeated tokens. If the cache contains a smaller share of the repeated tokens than
-in the baseline, the engine has evicted repeated tokens. The cause is then a change (factor) that
-leaves fewer blocks for the cache: lost blocks, longer requests, or more requests.
-"""
+"""Distinguish cache misses that evictions cause from cache misses of new prompts (README.md).
+Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -17,33 +12,30 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without a
-fault in the cache or in the lengths of requests, the smallest value was 0.97."""
+"""Evictions are reported below this `Evictions.kept`. In 58 simulated cases without a fault in the
+cache or in lengths, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. If a window has several of these factors, the first in this
-list counts as the cause."""
+"""The first factor that is present counts as the cause of the evictions."""
 
 
 class Evictions(NamedTuple):
     """The evictions in a window, compared with the baseline."""
 
     factor: int
-    """The index of the factor that causes the evictions."""
     repeated_ratio: FloatArray
     """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
-    """The share of the repeated tokens that the cache contains in the window, divided by
-    `usually_kept`."""
+    """The same share in the window, divided by `usually_kept`."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """Return the evictions; None if nothing was evicted, or no factor can cause evictions."""
+    """The evictions; None if there are none, or no factor can cause them."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]
@@ -57,9 +49,7 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return two shares. The first is the repeated share of each prompt: the share of its tokens
-    that were also in an earlier request. The second is the share of all these repeated tokens that
-    the cache contained."""
+    """The repeated share of each prompt, and the share of all repeated tokens that was cached."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

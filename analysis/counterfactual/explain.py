@@ -28,18 +28,17 @@ from store.columns.request_columns import request_columns
 from store.queries import Window
 
 MAX_REQUESTS: Final = 8_000
-"""Maximum number of requests in each replayed range. With four factors, there are 240 replays of
-the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
+"""Requests in each replayed range. With four factors, there are 240 replays of the window and 15 of
+the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
-    """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. The explanation leaves out causes with a small share. The
-    replays test these causes too if a part of the growth is unexplained, or if the growth depends
-    on these causes. If the replay cannot determine the shares, the shares by accounting (the
-    detectors' estimates) remain, and `not_replayed` states the reason.
+    """An explanation whose shares come from replays, with intervals.
+
+    If the replay cannot determine the shares, the shares by accounting remain, and `not_replayed`
+    states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -64,8 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window. If nothing can be
-    replayed, return the explanation with the detectors' estimates (shares by accounting), and None.
+    """The explanation and the replayed window. If nothing can be replayed, it has shares by
+    accounting, and the window is None.
 
     Args:
         read: returns the window and the baseline to replay.
@@ -83,8 +82,8 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """Return the final explanation, if no replay is needed or possible; None if a replay must
-    compute it. If a replay is not possible, the explanation contains the reason."""
+    """The final explanation if no replay is needed or possible, with the reason; None if a replay
+    must compute it."""
     causes = _causes_to_test(explanation)
     if explanation.verdict is not ExplanationVerdict.INCIDENT or not causes:
         return explanation
@@ -109,8 +108,7 @@ def _tails(explanation: Explanation) -> Tails:
 
 
 def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanation:
-    """Return the explanation with the shares from the replays, largest first. Causes with a share
-    below `NAMED_SHARE` are left out."""
+    """The shares from the replays, largest first, without those below `NAMED_SHARE`."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(decision.causes, decision.shares, strict=True)
@@ -128,8 +126,7 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window that contains the largest number of slow requests. The part has
-    at most `MAX_REQUESTS` consecutive requests."""
+    """The `MAX_REQUESTS` consecutive requests with the largest number of slow requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
@@ -146,13 +143,12 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the end of the baseline, with at most its last `MAX_REQUESTS` requests."""
+    """The last `MAX_REQUESTS` requests of the baseline."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # Begin at the first of these requests, because data may be missing at the start of the
-    # baseline.
+    # Data may be missing at the start of the baseline.
     return Window(int(received[-MAX_REQUESTS:][0]), window.to_unix_ns)
 
 

@@ -10,14 +10,12 @@ from diagnosis.explanation import Cause
 
 
 class FactorKind(Enum):
-    """The kind of property that a replay can reset to its value in the baseline."""
+    """The kind of property that a replay can reset."""
 
     RATE = "rate"
     """The times of arrival of all requests, or of the requests of the factor's tenant."""
     LONG_PROMPTS = "long prompts"
-    """The rate of the requests with the longest prompts."""
     LONG_OUTPUTS = "long outputs"
-    """The rate of the requests with the longest outputs."""
     PROMPTS = "prompts"
     OUTPUTS = "outputs"
     CACHE_HITS = "cache hits"
@@ -26,36 +24,28 @@ class FactorKind(Enum):
     ROUTING = "routing"
     """The share of the requests that each engine receives."""
     PACE = "pace"
-    """The speed of an engine: the duration of a step with a given amount of work."""
+    """The duration of a step with a given amount of work."""
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
-    """The time from the last token to the last byte, which is long for slow clients."""
+    """The time from the last token to the last byte."""
     TRANSFERS = "KV transfers"
-    """The seconds that the transfer of a token's KV cache takes."""
+    """The transfer time of a token's KV cache."""
     GRAMMAR = "grammar"
-    """The time that a request waits for the grammar of its structured output."""
+    """The wait for the grammar of a structured output."""
     BLOCKS = "KV blocks"
-    """KV blocks that the engines lost in the window, for example by a leak."""
+    """Blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """The lost KV blocks and the numbers of output tokens, which are reset together. This kind
-    represents preemptions: the KV cache is too small for the requests."""
+    """Lost KV blocks and output tokens, reset together: the cause of preemptions."""
     CONFIG = "configuration"
 
 
 RATES: Final = (FactorKind.RATE, FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
 LENGTHS: Final = (
-    *(
-        FactorKind.PROMPTS,
-        FactorKind.OUTPUTS,
-        FactorKind.OUTGROWN_BLOCKS,
-        FactorKind.CACHE_HITS,
-        FactorKind.DELIVERY,
-    ),
-    FactorKind.GRAMMAR,
+    *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
+    *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR),
 )
-"""Factors that are reset by giving each request another value in one column, such as its number of
-output tokens."""
+"""Factors that give each request another value in one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
@@ -80,8 +70,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""The kind of factor for each cause that a replay can remove. The replay does not model restarts,
-hangs, retries, adapters or encoders."""
+"""Causes that a replay can remove. It does not model restarts, hangs, retries, adapters or
+encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +84,22 @@ class Factor:
     engine: int | None = None
 
     def contains(self, other: "Factor") -> bool:
-        """Return whether a replay that resets this factor resets the other factor too."""
+        """Whether a replay that resets this factor resets the other factor too."""
         if self.kind is not FactorKind.OUTGROWN_BLOCKS:
             return self == other
         parts = (FactorKind.OUTGROWN_BLOCKS, FactorKind.BLOCKS, FactorKind.OUTPUTS)
         return other.kind in parts and self.tenant in (None, other.tenant)
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Return whether the factor applies to this engine of this replica."""
+        """Whether the factor applies to this engine."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
-    """Return the factor (the property of the window that a replay resets) that represents each
-    cause, or None if a replay cannot remove the cause.
+    """The factor that represents each cause; None if a replay cannot remove it.
 
-    If lost blocks alone cause preemptions, the detectors propose `preemption` and
-    `kv_cache_exhausted`. These two causes then have the same factor.
+    If lost blocks alone cause preemptions, `preemption` and `kv_cache_exhausted` have the same
+    factor.
     """
     found = [_factor_of(cause) for cause in causes]
     if Factor(FactorKind.BLOCKS) not in found:

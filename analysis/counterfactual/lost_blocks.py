@@ -1,8 +1,8 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-Lost blocks are unused but cannot be allocated, and no counter reports their number. Bisection finds
-the number with which requests wait in a replay's queues as long as measured. The mean over all
-requests is compared: beside a larger cause, lost blocks hardly change the slowest requests.
+No counter reports lost blocks. Bisection finds the number with which requests wait in a replay's
+queues as long as measured. The mean over all requests is compared: beside a larger cause, lost
+blocks hardly change the slowest requests.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,20 @@ from replay.engine_config import EngineConfig
 from replay.kv_cache import blocks_for
 
 _BISECTIONS: Final = 8
-"""Number of bisections. The result is exact to 0.4 % of all blocks."""
+"""The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""If the mean wait in a replay with all blocks reaches this share of the measured mean wait, no
-blocks are lost."""
+"""Minimum mean wait in a replay with all blocks, as a share of the measured one, if no blocks are
+lost."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window without the lost KV blocks, or None if no blocks are lost.
+    """The window without the lost KV blocks, or None if no blocks are lost.
 
     Args:
-        window: the recorded window, with the blocks that the engines report.
-        measured_s: the measured mean wait of all requests.
-        replayed_s: a function that replays a window, and returns the mean wait in the replay.
+        measured_s: mean wait of all requests.
+        replayed_s: returns the mean wait in a replay of a window.
     """
     if replayed_s(window) >= MIN_RATIO * measured_s:
         return None
@@ -53,8 +52,7 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with fewer KV blocks. It keeps the blocks that the longest request
-    needs, and the given share of the other blocks."""
+    """Keep the blocks that the longest request needs, and the given share of the others."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

@@ -1,10 +1,6 @@
-"""Replay a window in which some factors (properties such as the request rate) are reset to their
-values in the baseline. All other factors are as recorded.
+"""Replay a window in which some factors, such as the request rate, are reset to the baseline. Pure.
 
-Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, each request gets the length of the same rank in the baseline: the longest prompt of a tenant
-becomes as long as the tenant's longest prompt in the baseline. If a server is reset, its engine is
-replayed with the model that was fitted to the baseline.
+The README states how each factor is reset.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,31 +26,31 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""A request gets its cached tokens from a baseline request of the same tenant. That request is
-drawn at random from about this many requests with the nearest prompt lengths."""
+"""A request gets the cached tokens of a random one of about this many baseline requests of the same
+tenant with the nearest prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeTraffic:
-    """A recorded range, and its traffic: the recorded traffic, or resampled traffic."""
+    """A recorded range, and its recorded or resampled traffic."""
 
     recorded: Recorded
     traffic: ReplayTraffic
 
     @property
     def seconds(self) -> float:
-        """Length in seconds of the range whose requests are counted."""
+        """Length of the counted range."""
         window = self.recorded.window
         return (window.to_unix_ns - window.from_unix_ns) / _NS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedLatencies:
-    """The latencies of the counted requests in a replay, in seconds."""
+    """The latencies of the counted requests in a replay."""
 
     latency_s: FloatArray
     row: IntArray
-    """The recorded row that each request copies (see `WindowRequests.row`)."""
+    """See `WindowRequests.row`."""
 
 
 class MixedWindow:
@@ -71,7 +67,7 @@ class MixedWindow:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance, self._evictions = chance, evictions
         # A recorded time in the front end contains the wait for other requests, which depends on
-        # the other factors. If the front end is a factor, the model computes this time instead.
+        # the other factors. If the front end is a factor, the model computes it.
         self._models_front_end = any(each.kind is FactorKind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
@@ -89,13 +85,12 @@ class MixedWindow:
     def replay_of(
         self, to_reset: Collection[int], metric: str, seed: str
     ) -> Callable[[], ReplayedLatencies]:
-        """Return a function that replays the window with some factors reset to the baseline.
+        """A function that replays the window with some factors reset to the baseline.
 
-        This call draws the random requests, and the returned function only replays them. So several
-        returned functions may run at the same time.
+        The random requests are drawn here, so that the returned functions can run in parallel.
 
         Args:
-            metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
+            metric: a field of `replay.outcome.ReplayOutcome`.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
@@ -112,13 +107,11 @@ class MixedWindow:
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
-                # The model of the front end assumes fast clients, so add the delay of slow clients.
+                # The model of the front end assumes fast clients.
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
         return ReplayedLatencies(np.concatenate(found_s), np.concatenate(rows))
-
-    # --- requests ------------------------------------------------------------------------------
 
     def _requests(self, of: RangeTraffic) -> WindowRequests:
         parts = []
@@ -176,7 +169,7 @@ class MixedWindow:
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is FactorKind.ACCEPTANCE:
-                # The drafts of requests of any length are accepted as often as in the baseline.
+                # Applies to requests of any length.
                 mixed = self._ranked(mixed, factor, "acceptance", _is_own)
             elif factor.kind is FactorKind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
@@ -188,9 +181,8 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[WindowRequests]:
-        """Return the requests of a group (those whose rate one factor changes) at the baseline's
-        times of arrival. The requests have the window's lengths, or the baseline's lengths if the
-        group is defined by length."""
+        """Requests of the group at the baseline's times of arrival. They have the window's lengths,
+        or the baseline's if the group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -235,8 +227,8 @@ class MixedWindow:
         name: str,
         can_change: Callable[[WindowRequests], BoolArray] | None = None,
     ) -> WindowRequests:
-        """Replace each request's value in the column `name` by the value with the same rank among
-        the tenant's requests in the baseline.
+        """Replace each value in column `name` by the value with the same rank among the tenant's
+        requests in the baseline.
 
         Args:
             can_change: returns which requests get another value. Default: `_can_change_length`.
@@ -263,8 +255,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """Return which requests can get the baseline's lengths: the window's own requests in the
-        counted range, except the requests of a group that is defined by length."""
+        """The window's own requests in the counted range, except groups that are defined by
+        length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         return np.asarray(_is_own(requests) & ~np.isin(requests.group, long))
@@ -272,13 +264,11 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Replace the cached tokens of each request. The cached share of its prompt becomes the
-        cached share of a baseline request of the same tenant with a similar length. If the window's
-        cache evicts prefixes, and the cause of the evictions is not reset, the share is reduced.
+        """Give each prompt the cached share of a baseline request of the same tenant with a similar
+        length. The share is reduced by evictions whose cause is not reset.
 
-        If prompts became longer and their length is not reset, the additional tokens are assumed to
-        be new in each prompt. Each request then gets the number of cached tokens (not the share) of
-        the baseline request whose prompt length has the same rank.
+        If prompts became longer and their length is not reset, the additional tokens count as new.
+        Each request then gets the cached tokens of the baseline request of the same rank.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -314,9 +304,7 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _without_evictions(self, mixed: WindowRequests, found: Evictions) -> WindowRequests:
-        """Increase the cached tokens of each request, so that the cached share of its repeated
-        tokens is at least the share in the baseline. Repeated tokens are those that an earlier
-        request to the engine also had."""
+        """Raise the cached share of each request's repeated tokens to the baseline's share."""
         own = np.flatnonzero(self._can_change_length(mixed))
         repeated = found.repeated_ratio[mixed.row[own]] * mixed.prompt_tokens[own]
         cached = mixed.cached_tokens.copy()
@@ -324,18 +312,14 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, so that each engine gets the share of the
-        requests that it had in the baseline. A random assignment would make the arrivals at an
-        engine burstier than the assignment by a router.
-        """
+        """Assign the requests to the engines in turn, in the baseline's shares. A random assignment
+        would make the arrivals at an engine burstier than a router does."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
         engines = np.repeat(np.arange(len(numbers)), numbers)
         in_turn = engines[np.argsort(np.concatenate(turns), kind="stable")][: len(mixed.at_s)]
         return np.where(mixed.at_s < 0, mixed.engine, in_turn)
-
-    # --- servers -------------------------------------------------------------------------------
 
     def _server(
         self, number: int, engine: RecordedEngine, chosen: Sequence[Factor]
@@ -377,9 +361,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return the time shifts that move the baseline's stalls and paces (changes of the engine's
-        speed) into the window. If the window is longer than the baseline, the baseline is repeated,
-        and each repetition has its own shift."""
+        """Time shifts that move the baseline's stalls and paces into the window. A longer window
+        repeats the baseline."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -405,24 +388,23 @@ class MixedWindow:
 
 
 def _is_own(requests: WindowRequests) -> BoolArray:
-    """Return which requests are the window's own requests in the counted range."""
+    """The window's own requests in the counted range."""
     return np.asarray((requests.row >= 0) & (requests.at_s >= 0))
 
 
 def transfers_of(recorded: Recorded) -> FloatArray:
-    """Return the seconds in which each request waited for a KV transfer: (n,).
+    """Seconds for which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins report only the whole time for which vLLM held a request back. For these
-    rows, the whole time is returned.
+    Rows of older plugins contain only the whole time for which vLLM held a request back, which is
+    returned instead.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """Return the seconds of KV transfer per token in the baseline, divided by the same value in the
-    window. Both values are medians over the requests with transfers. Return 1 if a range has no
-    transfers."""
+    """KV transfer time per token in the baseline divided by that in the window. Both are medians
+    over the requests with transfers; 1 if a range has none."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
@@ -434,9 +416,7 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
-    """Return requests that fill a range of the wanted length. If the wanted length exceeds the
-    recorded length `seconds`, the requests are repeated. If it is shorter, only the last requests
-    are kept."""
+    """Requests that fill a range of the wanted length: repeated, or only the last of them."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -1,6 +1,7 @@
-"""Divide requests into groups, one for each factor (change of the traffic) that changes a request
-rate. Pure. The group of a factor that adds long requests contains the requests above a certain
-length."""
+"""Divide requests into groups, one for each factor that changes a request rate. Pure.
+
+The group of a factor that adds long requests contains the requests above a certain length.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ _LONGER: Final = {
 def grouped_by_rate(
     factors: Sequence[Factor], now: WindowRequests, usual: WindowRequests
 ) -> tuple[WindowRequests, WindowRequests]:
-    """Return the requests of the window and of the baseline, each request with its group."""
+    """The requests of the window and of the baseline, each request with its group."""
     longer_than = [_lower_bound(factors, each, now, usual) for each in factors]
     return _grouped(factors, now, longer_than), _grouped(factors, usual, longer_than)
 
@@ -33,13 +34,11 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
-    """Return the length above which a request belongs to a factor: 0 if all requests belong to it,
-    and infinite if there are too few requests.
+    """The length above which a request belongs to a factor: 0 for all requests, infinite if there
+    are too few.
 
-    If no long requests were added, usually no request is longer than the returned length. If the
-    rate of shorter requests grew too, the result is 0, so that the shorter requests also belong to
-    the factor. The result is not 0 if another factor represents that growth. If the factor has no
-    tenant, tenants whose rate is a separate factor are left out.
+    Also 0 if the rate of shorter requests grew and no other factor represents that growth. A factor
+    without a tenant leaves out tenants whose rate is a separate factor.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0
@@ -56,8 +55,8 @@ def _lower_bound(
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is FactorKind.LONG_PROMPTS:
-        # A few very long prompts may not change the number of requests significantly. Therefore,
-        # all prompts that are longer than the longest of the baseline belong to the factor.
+        # A few very long prompts may not change the number of requests significantly, so all
+        # prompts longer than the baseline's longest belong to the factor.
         bound = min(bound, float(of_usual.max()))
     if _applies_to_whole_tenant(factors, FactorKind.RATE, factor.tenant):
         return bound
@@ -69,10 +68,8 @@ def _lower_bound(
 def _grouped(
     factors: Sequence[Factor], requests: WindowRequests, longer_than: Sequence[float]
 ) -> WindowRequests:
-    """Return the requests with their groups. A request belongs to a factor if it is longer than the
-    factor's bound in `longer_than`. If several factors apply, a factor of long requests has
-    priority over a factor of all requests (bound 0). Among the remaining factors, a factor of one
-    tenant has priority."""
+    """The requests with their groups. Factors of long requests have priority, then factors of one
+    tenant."""
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))
     group = np.full(len(requests.at_s), -1)
@@ -85,9 +82,9 @@ def _grouped(
 
 
 def _longer_ratio(factor: Factor, now: WindowRequests, usual: WindowRequests) -> float:
-    """Return the ratio by which the median length of other tenants' requests grew.
+    """The ratio by which the median length of other tenants' requests grew.
 
-    If the factor has no tenant, or if other tenants have too few requests, use all requests.
+    Uses all requests if the factor has no tenant, or if other tenants have too few requests.
     """
     medians = []
     for each in (now, usual):

@@ -1,7 +1,6 @@
 """Replay the causes of an explanation in a child process with limits on memory and time.
 
-If the child fails, the shares by accounting (the detectors' estimates) remain, and `not_replayed`
-states the reason.
+If the child fails, the shares by accounting remain, and `not_replayed` states the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +21,7 @@ def replayed(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> Explanation:
-    """Run `with_replayed_shares` in a child process (`answer_in_child`), and return its
-    explanation."""
+    """Run `with_replayed_shares` in a child process."""
     if (known := without_replay(explanation)) is not None:
         return known
     found, problem, _ = answer_in_child(

@@ -1,11 +1,5 @@
-"""Compute the shares of causes in the growth of a latency: replay the window with and without each
-cause.
-
-Detectors propose causes. The window is replayed with every combination of causes reset to the
-baseline. Resetting a cause decreases the mean latency of the slow requests. The decrease depends on
-which causes were reset before. A cause's share is the mean of its decreases over all orders of the
-causes (Shapley value), divided by the replayed growth of the slow requests' mean latency. The
-growth that remains when all causes are reset is unexplained.
+"""Compute the shares of causes in the growth of a latency by replays with and without each cause
+(README.md).
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.
@@ -34,34 +28,30 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MAX_FACTORS: Final = 4
-"""Maximum number of factors, the properties that replays reset to the baseline. Each additional
-factor doubles the number of replays."""
+"""Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination of factors. The replays differ in the random noise of the
-step times, and in the requests if the request rate is reset."""
+"""Replays of each combination of factors, with different noise, and different requests if the rate
+is reset."""
 RESAMPLED: Final = 12
-"""Number of resampled windows from which the confidence intervals are computed."""
+"""Resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth. With a larger error, no shares are computed. The
-error widens each interval (`FIT_FACTOR`)."""
+"""Relative error of the replayed growth; beyond it, no shares are computed."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
-"""Number of threads, each of which computes one replay at a time. Threads can run in parallel,
-because the compiled loop of the replay releases the GIL."""
+"""Replays run in parallel, because their compiled loop releases the GIL."""
 SPREAD_FACTOR: Final = 2.0
 FIT_FACTOR: Final = 0.25
 MODEL_ERROR: Final = 0.03
-"""The standard deviation of a share is the root of a sum of three squares: `SPREAD_FACTOR` times
-the standard deviation over resampled windows, `FIT_FACTOR` times the relative error of the replayed
-growth, and `MODEL_ERROR`. The spread counts twice: a share that depends strongly on the sample of
-requests also depends strongly on the model's error. These values were chosen with 202 intervals of
+"""The standard deviation of a share is the root of three squares: `SPREAD_FACTOR` times the
+standard deviation over resampled windows, `FIT_FACTOR` times the relative error of the replayed
+growth, and `MODEL_ERROR`. The spread counts twice, because a share that depends strongly on the
+sample also depends strongly on the model's error. Chosen with 202 intervals of
 `benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002 and 97004
 with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
-"""Minimum part of the growth that disappears if a cause with a small estimate is reset alone. A
-share is the mean over all orders of the causes. If the cause alone does not increase the latency,
-its share is about half of this part."""
+"""Minimum part of the growth that disappears if a small cause is reset alone. The share of a cause
+that has no effect alone is about half of its part."""
 
 _BLOCKS: Final = (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
 
@@ -70,7 +60,7 @@ COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one cause in the growth of the latency, with its 95 % confidence interval."""
+    """A share of the growth with its 95 % interval."""
 
     value: float
     low: float
@@ -82,9 +72,9 @@ class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     causes: Sequence[Cause]
-    """The causes that were tested."""
+    """Those that were tested."""
     shares: Sequence[Share]
-    """The share of each cause, in the order of `causes`."""
+    """In the order of `causes`."""
     unexplained: Share
     replay: Replay
 
@@ -95,16 +85,15 @@ class UndecidedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Defines which requests of a question are the slow requests."""
+    """Which requests of a question are the slow requests."""
 
     metric: Metric
     share: float
-    """The share of the requests that are slow: 0.05 for the slowest 5 %."""
+    """0.05 for the slowest 5 %."""
     equals: Mapping[str, str | None]
-    """Labels that select the requests."""
 
     def measured_s(self, recorded: Recorded) -> float:
-        """Return the mean latency of a range's slow requests, as measured.
+        """Measured mean latency of the slow requests.
 
         Raises:
             UndecidedError: no request has the labels.
@@ -123,13 +112,12 @@ def decide(
     progress: Callable[[], None] = lambda: None,
     others: Sequence[Cause] = (),
 ) -> CauseShares:
-    """Return the shares of the causes that the detectors propose.
+    """The shares of the causes that the detectors propose.
 
     Args:
-        causes: the proposed causes, at least one, with the detectors' estimates of their shares
-            (shares by accounting).
-        others: causes with smaller estimates. The others are tested too if `causes` leave a part of
-            the growth unexplained, or if the growth depends on the others (`MIN_EFFECT`).
+        causes: the proposed causes, at least one, with their shares by accounting.
+        others: causes with smaller estimates. They are tested too if `causes` leave a part of the
+            growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -215,13 +203,12 @@ def _others_to_test(
 
 
 def replays(causes: int) -> int:
-    """Return the maximum number of combinations that `decide` replays, for a progress bar."""
+    """Maximum number of combinations that `decide` replays, for a progress bar."""
     return (DRAWS + RESAMPLED) * (1 << min(causes, MAX_FACTORS))
 
 
 def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
-    """Return the causes in `others` that `decide` can test in addition to the causes in
-    `tested`."""
+    """The causes in `others` that `decide` can test in addition to those in `tested`."""
     known = {each for each in factors_of(tested) if each is not None}
     found = []
     for cause in others:
@@ -235,7 +222,7 @@ def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
 
 
 def removable_factors(causes: Sequence[Cause]) -> list[Factor]:
-    """Return the factors that represent the causes.
+    """The factors that represent the causes.
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or there are too many factors.
@@ -272,10 +259,8 @@ def _with_lost_blocks(window: Recorded, chance: np.random.Generator) -> Recorded
 def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
-    """Divide the share of each factor among its causes, in proportion to the detectors' estimates
-    of the causes' shares. The replay cannot test this division. If a factor has several causes,
-    the interval of each cause therefore reaches from 0 to the upper bound of the factor's
-    interval."""
+    """Divide the share of each factor among its causes, in proportion to their shares by
+    accounting. The replay cannot test this division, so the interval of each then starts at 0."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
@@ -302,25 +287,25 @@ class TailMeans:
 
     @property
     def growth_s(self) -> float:
-        """The replayed growth of the slow requests' mean latency."""
+        """The replayed growth."""
         return self.values[frozenset()] - self.baseline_s
 
     @property
     def unexplained(self) -> float:
-        """The share of the growth that remains when all factors are reset."""
+        """The part of the growth that remains when all factors are reset."""
         return self.unexplained_s / max(self.growth_s, 1e-9)
 
     @property
     def unexplained_s(self) -> float:
-        """The part of the growth in seconds that remains when all factors are reset."""
+        """The unexplained growth."""
         return self.growth_s - sum(self.share_s(place) for place in range(self.factors))
 
     def share(self, place: int) -> float:
-        """Return a factor's Shapley value, as a share of the growth."""
+        """A factor's Shapley value, as a share of the growth."""
         return self.share_s(place) / max(self.growth_s, 1e-9)
 
     def share_s(self, place: int) -> float:
-        """Return a factor's Shapley value in seconds."""
+        """A factor's Shapley value."""
         return sum(weight * self.values[of] for of, weight in self._weights(place).items())
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
@@ -335,8 +320,6 @@ class TailMeans:
 
 
 class _Replayer:
-    """Replays a window with every combination of reset factors."""
-
     def __init__(
         self,
         window: Recorded,
@@ -352,14 +335,14 @@ class _Replayer:
 
     @property
     def recorded(self) -> list[tuple[ReplayTraffic, ReplayTraffic]]:
-        """The recorded traffic of the window and of the baseline, repeated `DRAWS` times."""
+        """The recorded traffic of both ranges, repeated `DRAWS` times."""
         return [(traffic_of(self._window), traffic_of(self._baseline))] * DRAWS
 
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Return the slow requests' mean latencies, averaged over `traffics`: pairs of the window's
-        traffic and the baseline's traffic."""
+        """Replay every combination, averaged over pairs of the window's and the baseline's
+        traffic."""
         count = len(self._factors)
         sets = [
             frozenset(chosen)
@@ -370,7 +353,7 @@ class _Replayer:
         return TailMeans({of: sums[of] for of in sets}, sums[None], count)
 
     def effect(self, whole: TailMeans, cause: Cause, chance: np.random.Generator) -> float:
-        """Return the part of the replayed growth that disappears if only this cause is reset.
+        """The part of the replayed growth that disappears if only this cause is reset.
 
         Args:
             whole: the result of `mean`. The cause need not be one of its factors.
@@ -388,8 +371,7 @@ class _Replayer:
         chance: np.random.Generator,
         sets: Sequence[frozenset[int] | None],
     ) -> dict[frozenset[int] | None, float]:
-        """Return the slow requests' mean latency for each set of reset factors. None stands for the
-        baseline."""
+        """The slow requests' mean latency for each set of reset factors; None is the baseline."""
         means = dict.fromkeys(sets, 0.0)
         with ThreadPoolExecutor(_THREADS) as threads:
             replays: list[tuple[frozenset[int] | None, Future[float]]] = []
@@ -418,7 +400,6 @@ class _Replayer:
     def _tail_of(
         self, mixed: MixedWindow, chosen: frozenset[int], seed: str, selected: Sequence[BoolArray]
     ) -> Callable[[], float]:
-        """Return a function that replays the window and returns the slow requests' mean latency."""
         replay = mixed.replay_of(sorted(chosen), COLUMN[self._tails.metric], seed)
 
         def tail_s() -> float:
@@ -435,8 +416,7 @@ def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> 
 
 
 def tail_mean_s(latency_s: FloatArray, share: float) -> float:
-    """Return the mean of the slowest latencies; NaN values are ignored. The argument `share` is
-    0.05 for the slowest 5 %."""
+    """Mean of the slowest latencies, without NaN values. `share` is 0.05 for the slowest 5 %."""
     known = latency_s[np.isfinite(latency_s)]
     if not known.size:
         return 0.0
@@ -447,18 +427,16 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(
     value: float, parts_s: Sequence[float], growths_s: Sequence[float], error: float
 ) -> Share:
-    """Return a share with its interval (see `SPREAD_FACTOR`). The error of the replayed growth may
-    come from any cause, so it widens every interval.
+    """A share with its interval (see `SPREAD_FACTOR`).
 
-    The share is a ratio of two sums. The standard deviation of such a ratio is computed from the
-    deviations `part − share · growth`, not from the ratio of each resampled window. If there are
-    only a few long stalls, a resampled window may contain none of them. Such a window has no
-    growth, and its ratio has no meaning.
+    The error of the replayed growth may come from any cause, so it widens every interval. The
+    standard deviation is that of `part − share · growth`, not of the ratio in each resampled
+    window. A resampled window without any of a few long stalls has no growth, and its ratio has no
+    meaning.
 
     Args:
         value: the share in the recorded window.
-        parts_s: the cause's part of the growth in each resampled window.
-        growths_s: the growth in each resampled window.
+        parts_s, growths_s: the cause's part and the growth in each resampled window.
 
     Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
     """

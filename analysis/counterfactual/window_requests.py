@@ -1,7 +1,4 @@
-"""The requests of a window or of a baseline as columns, and their lengths.
-
-Pure.
-"""
+"""The requests of a window or of a baseline as columns. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -19,20 +16,17 @@ class WindowRequests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
-    """(n,) times of arrival in seconds since the start of the counted range, negative before it."""
+    """(n,) seconds since the start of the counted range, negative before it."""
     prompt_tokens: IntArray
     output_tokens: IntArray
     cached_tokens: IntArray
     frontend_s: FloatArray
-    """(n,) seconds in the front end; NaN if the model of the front end computes them."""
+    """(n,) NaN if the model of the front end computes them."""
     transfer_s: FloatArray
-    """Seconds of waiting for a KV transfer."""
     grammar_s: FloatArray
-    """Seconds of waiting for a grammar."""
     otherwise_held_s: FloatArray
-    """Seconds in which the request was held back for other reasons, such as an adapter."""
+    """Held back for other reasons, such as an adapter."""
     delivery_s: FloatArray
-    """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
     loaded: BoolArray
     """Whether a connector loaded KV cache for the request."""
@@ -43,20 +37,20 @@ class WindowRequests:
     """(n,) the recorded row that each request copies: r for row r of the window, and −1 − r for row
     r of the baseline."""
     group: IntArray
-    """(n,) the index of the factor that changes the rate of these requests; −1 for none."""
+    """(n,) the factor that changes the rate of these requests; −1 for none."""
 
     @property
     def held_s(self) -> FloatArray:
-        """Seconds in which the request could not be scheduled."""
+        """Time in which the request could not be scheduled."""
         return self.transfer_s + self.grammar_s + self.otherwise_held_s
 
     def take(self, rows: IntArray | BoolArray) -> Self:
-        """Return the selected requests."""
+        """The selected requests."""
         return type(self)(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the requests of all `parts` together, in order of time."""
+        """All requests in order of time."""
         columns: dict[str, Any] = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
             for each in fields(cls)
@@ -65,14 +59,14 @@ class WindowRequests:
 
 
 def lengths_of(requests: WindowRequests, factor: Factor) -> IntArray:
-    """Return the length of each request in tokens, for a factor that selects requests by length."""
+    """The length in tokens by which a factor selects requests."""
     if factor.kind is FactorKind.LONG_OUTPUTS:
         return requests.output_tokens
     return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
 
 
 def of_tenant(requests: WindowRequests, tenant: str | None) -> BoolArray:
-    """Return which requests belong to a tenant. None matches all requests."""
+    """Which requests belong to a tenant; None matches all."""
     if tenant is None:
         return np.ones(len(requests.at_s), dtype=bool)
     return np.asarray(requests.tenant == tenant, dtype=bool)

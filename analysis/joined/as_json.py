@@ -1,4 +1,4 @@
-"""Convert joined requests to JSON objects."""
+"""Joined requests as JSON objects."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ _HOP_KEYS: Final = (
 
 
 def joined_json(request: JoinedRequest) -> dict[str, Any]:
-    """Return a joined request as a JSON object. Users depend on its keys."""
+    """Users depend on the keys."""
     last = request.last
     return {
         "trace_id": last["trace_id"],
@@ -51,24 +51,15 @@ def _hop_json(hop: RequestHop) -> dict[str, Any]:
 
 
 SORTABLE: Final = (
-    *(
-        "started_at",
-        *LABELS,
-        "outcome",
-        "ttft_s",
-        "first_content_s",
-        "tpot_s",
-        "e2e_s",
-        *JOINED_PHASES,
-    ),
+    *("started_at", *LABELS, "outcome", "ttft_s", "first_content_s", "tpot_s", "e2e_s"),
+    *JOINED_PHASES,
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
-"""The keys of the JSON object by which joined requests can be sorted. The keys of phases are in the
-object `phases`."""
+"""The keys of phases are in the object `phases`."""
 
 
 def sort_value(request: JoinedRequest, key: str) -> Any:
-    """Return the value of a key of `SORTABLE`."""
+    """The value of a key of `SORTABLE`."""
     if key in JOINED_PHASES:
         return request.phases[key]
     return joined_json(request)[key]

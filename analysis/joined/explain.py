@@ -1,15 +1,10 @@
-"""Explain the latency of joined requests: the phases that grew, and the causes in each pool. A
-joined request was served by a prefill server and a decode server. A pool is the servers of one of
-these roles.
+"""Explain the latency of joined requests: the phases that grew, and the causes in each pool.
 
-The growth of a phase is measured on the joined requests. The causes are found for each pool
-separately, because a prefill engine and a decode engine have different work. The user's TTFT
-contains the whole time at the prefill engine. So the explanation of the prefill pool is about the
-E2E of the requests at the prefill servers. The explanation of the decode pool is about the TTFT of
-the requests at the decode servers. The pool whose phases grew most is first.
-
-An objective limits the latency of a whole request, from prefill to decode, so it does not show
-whether one pool is too slow. The verdict on a pool depends only on the size of the growth.
+A joined request was served by a prefill server and a decode server. A pool is the servers of one of
+these roles, whose engines have different work. The user's TTFT contains the whole time at the
+prefill engine. So the prefill pool is explained by the E2E at its servers, and the decode pool by
+the TTFT. An objective limits the whole request and cannot show which pool is too slow, so the
+verdict on a pool depends only on the growth.
 """
 
 from collections import Counter, defaultdict
@@ -41,15 +36,13 @@ _PHASES: Final = {
     EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),
     EngineRole.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
 }
-"""The phases of each pool. The transfer belongs to the decode pool, because the decode engine loads
-the KV cache."""
+"""The phases of each pool. The decode engine loads the KV cache, so the transfer is in its pool."""
 POOL: Final = "pool"
 """The key of a cause's `where` that names the pool: `prefill` or `decode`."""
 
 
 class PhaseGrowth(NamedTuple):
-    """The mean seconds of a phase in the slowest joined requests, in the baseline and in the
-    window."""
+    """The mean seconds of a phase in the slowest joined requests."""
 
     phase: str
     baseline_s: float
@@ -58,8 +51,7 @@ class PhaseGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailGrowth:
-    """The mean latency of the slowest joined requests, in the baseline and in the window. The mean
-    seconds of the phases sum to the mean latency."""
+    """The mean latency of the slowest joined requests, which is the sum of their phases."""
 
     slowest_share: float
     baseline_s: float
@@ -69,8 +61,8 @@ class TailGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role (prefill or decode), and the explanation of their latency. `excess_s`
-    is the growth of the pool's phases in the slowest joined requests; None if unknown."""
+    """The servers of one role. `excess_s` is the growth of its phases in the slowest joined
+    requests; None if unknown."""
 
     role: EngineRole
     replicas: tuple[str, ...]
@@ -82,10 +74,8 @@ class Pool:
 class JoinedExplanation:
     """The latency of joined requests in a window, compared with a baseline.
 
-    `truncated` is true if only the newest rows of a range were joined.
-
-    `growth` is None if the latency is neither TTFT nor E2E, or if one of the ranges has no complete
-    joined request.
+    `truncated`: only the newest rows of a range were joined. `growth` is None if the latency is
+    neither TTFT nor E2E, or if one of the ranges has no complete joined request.
     """
 
     requests: int
@@ -96,8 +86,8 @@ class JoinedExplanation:
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
-    """Explain the joined requests of a question. Return None if its window has no joined requests,
-    or if its labels select a replica or an engine."""
+    """Explain the joined requests of a question. None if there are none, or if its labels select a
+    replica or an engine."""
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
     present = _read_span(engine, question.window, question.where)
@@ -125,11 +115,10 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
 def growth(
     before: Sequence[JoinedRequest], now: Sequence[JoinedRequest], metric: Metric
 ) -> TailGrowth | None:
-    """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
+    """How the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are a share of all requests, for example the slowest 5 %. The share is the
-    smallest in `SHARES` that has enough requests in both ranges. If no share has enough requests,
-    the means are over all requests.
+    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges, or
+    all.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -147,8 +136,7 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, ...]]:
-    """Return the servers of each role. A server that served requests in both roles belongs to the
-    role in which it served more of them."""
+    """The servers of each role. A server in both roles has the role of most of its requests."""
     hops: defaultdict[str, Counter[EngineRole]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
@@ -163,8 +151,7 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, .
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers, in which each cause at one server also names the pool
-    of this server."""
+    """Name the pool of each cause's server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})
@@ -176,7 +163,7 @@ def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
 
 
 def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
-    """Return the explanation as a JSON object."""
+    """The explanation as a JSON object."""
     grown = found.growth
     return {
         "requests": found.requests,

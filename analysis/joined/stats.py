@@ -1,8 +1,7 @@
-"""Compute counts, rates, percentiles and means of joined requests, by labels. A joined request was
-served by a prefill server and a decode server.
+"""Counts, rates, percentiles and means of joined requests, by labels.
 
-A percentile of a phase covers only the requests that had this phase. The means of the phases sum to
-the mean of the latency. The percentiles of the phases do not sum to the percentile of the latency.
+A percentile of a phase covers only the requests that had this phase. Means of phases sum to the
+mean of the latency; percentiles do not.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +23,6 @@ JOINED_DIMENSIONS: Final = (
     *("outcome", "basis", "model", "lora", "route", "tenant", "region", "streamed"),
     *("prefill_replica", "decode_replica"),
 )
-"""Labels that joined requests can be grouped by."""
 
 JOINED_LATENCIES: Final = ("ttft_s", "first_content_s", "tpot_s", "e2e_s")
 
@@ -36,8 +34,7 @@ _Phases = Mapping[str, float | None]
 class JoinedStats:
     """The statistics of each group of joined requests.
 
-    `truncated` is true if only the newest rows of the window were joined. The rates are then
-    unknown.
+    `truncated`: only the newest rows of the window were joined, and the rates are unknown.
     """
 
     groups: list[dict[str, Any]]
@@ -72,7 +69,7 @@ def answer_joined_stats(
 def joined_stats(
     requests: Iterable[JoinedRequest], by: Sequence[str], length_s: float | None
 ) -> list[dict[str, Any]]:
-    """Return the statistics of each group, the largest group first.
+    """The largest group first.
 
     Args:
         by: labels of `JOINED_DIMENSIONS`, or none for a single group.
@@ -129,8 +126,7 @@ def _mean(values_s: Sequence[float | None]) -> float | None:
 
 
 def _phase_means(requests: Sequence[_Phases]) -> dict[str, float | None]:
-    """Return the mean of each phase over all requests. A request without the phase adds 0 s; if no
-    request has the phase, the mean is None."""
+    """A request without the phase counts as 0 s; None if no request has it."""
     return {
         phase: _mean([each[phase] for each in requests])
         if any(each[phase] is not None for each in requests)

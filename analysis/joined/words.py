@@ -9,15 +9,14 @@ PHASE_NAMES: Final[Mapping[str, str]] = {
     phase: phase.removesuffix("_s").replace("_", " ").replace("kv ", "KV ")
     for phase in JOINED_PHASES
 }
-"""The name of each phase for readers."""
 
 MAX_SERVERS: Final = 6
-"""Maximum number of listed servers of a pool (the prefill servers or the decode servers)."""
+"""Listed servers of a pool."""
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
-    """Return a text with the names of the first servers of a pool, and the number of the others.
-    `shown` makes a name safe for the output."""
+    """The names of the first servers of a pool, and the number of the others. `shown` makes a name
+    safe for the output."""
     text = ", ".join(map(shown, replicas[:MAX_SERVERS]))
     more = len(replicas) - MAX_SERVERS
     return f"{text} and {more} more" if more > 0 else text

@@ -9,11 +9,10 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. The phases sum to the time from the start of the
-probe to the end of its answer (the wait). If the store also has the row that the server reported
-for the probe, the time to the first event is divided into `server` and `network`. Without this row,
-that time is `not_split`. `content` is the time from the first event to the first content. During
-this time, the model may send reasoning."""
+"""The phases of a probe in order of time, which sum to the wait: from its start to the end of its
+answer. The time to the first event is `server` and `network` if the store has the server's row, and
+else `not_split`. `content` is the time from the first event to the first content, in which the
+model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -22,7 +21,7 @@ Hosting = Literal["self-hosted", "managed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles of a latency in seconds. P95 and P99 are None if there are too few probes."""
+    """Percentiles of a latency. P95 and P99 are None if there are too few probes."""
 
     probes: int
     p50_s: float
@@ -42,21 +41,20 @@ class FailedProbes:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The effect of the prefix cache: the time to the first event for a repeated prompt, compared
-    with a new prompt."""
+    """The effect of the prefix cache on the time to the first event: a repeated prompt compared
+    with a new one."""
 
     pairs: int
-    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both."""
+    """A pair is a new prompt and its repetition, if the model answered both."""
     new_s: float
-    """Median time to the first event of the new prompts."""
+    """Median time of the new prompts."""
     repeated_s: float
-    """Median time to the first event of the repetitions."""
+    """Median of the repetitions."""
     difference_s: float
-    """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
+    """Median over the pairs of repetition − new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
-    """The 95 % confidence interval of the median difference; None if there are fewer than 8
-    pairs."""
+    """The 95 % interval of the difference; None below 8 pairs."""
     cached_ratio: float | None
     """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 
@@ -78,46 +76,44 @@ class EndpointStep:
     sent: int
     answered: int
     wait_p50_s: float | None
-    """Median time from the start of a probe to the end of its answer, for probes that the model
-    answered."""
+    """Median wait of the probes that the model answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointResults:
-    """The results of the probes from one region to one endpoint. Latencies are computed from the
-    complete answers of the model."""
+    """The results of the probes from one region to one endpoint. Latencies are of the model's
+    complete answers."""
 
     region: str | None
     endpoint: str
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the store has a row that the server reported for one of the probes. Without
-    such a row, `managed` if the probes have a list price."""
+    """`self-hosted` if the store has the server's row of one of the probes, else `managed` if they
+    have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
     """Probes with a complete answer."""
     cached: int
-    """Number of probes that a gateway's cache answered. Latencies do not include these probes."""
+    """Probes that a gateway's cache answered, which latencies exclude."""
     not_sent: Mapping[str, int]
-    """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
-    (`abort`), by outcome. These probes count neither as successes nor as failures."""
+    """Probes that were not sent (`over_budget`, `missed`) or that the prober stopped (`abort`), by
+    outcome. They are neither successes nor failures."""
     failures: Sequence[FailedProbes]
-    """The reasons for failures, the most frequent first."""
+    """The most frequent first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
     wait_mean_s: float | None
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event. Only probes for which the store has a row from
-    the server are included."""
+    """Time outside the server until the first event, of probes with the server's row."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """Cost of the probes in US dollars, at the list price. None without a price."""
+    """Cost of the probes at the list price; None without a price."""
     certificate_ends_unix_s: float | None
     newest_unix_ns: int
     steps: Sequence[EndpointStep]
@@ -134,26 +130,21 @@ class OutsideQuestion:
 
     window: Window
     equals: Mapping[str, str | None]
-    """Labels that select the probes, from `store.probes.LABELS`."""
+    """From `store.probes.LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideAnswer:
-    """The probes of a window by region, endpoint and model."""
+    """The probes of a window by place: endpoint, model and region."""
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place: each combination of endpoint, model and region. The places are
-    sorted by endpoint, then model, then region."""
+    """In order of endpoint, model and region."""
     left_out: int
-    """Number of places that are left out, because too many places have probes. The places with the
-    fewest failures are left out, and among places with equal numbers of failures, those with the
-    fewest probes."""
+    """Number of places beyond the limit: those with the fewest failures, then the fewest probes."""
     read: int
-    """Number of probes that were read, including those of places that are left out."""
+    """Probes that were read, including those of omitted places."""
     scale: float
-    """1 if all probes were read. In a long window, only a sample of the answered probes is read,
-    and each probe of the sample stands for this many probes. Counts of answered probes are then
-    estimates."""
+    """1 if all probes were read. In a long window, only a sample of the answered probes is read;
+    each stands for this many, and counts of answered probes are estimates."""
     step_s: int
-    """Length of a time step in seconds."""

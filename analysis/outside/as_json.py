@@ -1,4 +1,4 @@
-"""The answer about probes as a JSON object. Published keys do not change; new keys may be added."""
+"""The answer about probes as JSON. Published keys do not change; new keys may be added."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,7 +7,7 @@ from analysis.outside.answer import EndpointResults, Latency, OutsideAnswer
 
 
 def as_json(answer: OutsideAnswer) -> dict[str, Any]:
-    """Return the answer as one object, with null for unknown values and times in unix seconds."""
+    """A JSON object, with null for unknown values and times in unix seconds."""
     return {
         "from": answer.window.from_unix_ns / 1e9,
         "to": answer.window.to_unix_ns / 1e9,

@@ -30,11 +30,9 @@ COLUMNS: Final = (
     *("twin", "trace_id", "request_id", "prompt_tokens", "cached_tokens", "output_tokens"),
     *("cost_usd", "certificate_ends_unix_s", *TIMES),
 )
-"""The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""If the time between two stored probes is more than this many usual intervals, the result of at
-least one probe between them is missing."""
+"""A longer gap between two stored probes, in usual intervals, lacks the result of at least one."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -47,14 +45,13 @@ BoolArray = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of probes as columns, sorted by place (endpoint, model and region) and then by
-    time."""
+    """The results of probes as columns, sorted by place (endpoint, model, region) and time."""
 
     table: pa.Table
     at_unix_ns: IntArray
     answered: BoolArray
     measured: BoolArray
-    """(n,) whether the model answered the probe, not a cache in front of the model."""
+    """(n,) whether the model answered the probe, not a cache in front of it."""
     counted: BoolArray
     seconds: dict[str, FloatArray]
     server_s: FloatArray
@@ -77,8 +74,7 @@ class Results:
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            scale: number of answered probes in the store, divided by their number in the table. The
-                scale is above 1 if the table is a sample.
+            scale: answered probes in the store / in the table; above 1 if the table is a sample.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
         server = np.array(server_s, dtype=np.float64)
@@ -103,7 +99,7 @@ class Results:
 
     @classmethod
     def answered_of(cls, table: pa.Table) -> BoolArray:
-        """Return which probes got a complete answer."""
+        """Which probes got a complete answer."""
         return cls._ended(table, _ANSWERED)
 
     @staticmethod
@@ -115,8 +111,7 @@ class Results:
 
 
 def endpoint_results_of(results: Results, start: int, end: int) -> EndpointResults:
-    """Summarise the probes of one place (endpoint, model and region): the rows from `start` up to
-    `end`."""
+    """Summarise the probes of one place: the rows from `start` up to `end`."""
     rows = slice(start, end)
     table = results.table.slice(start, end - start)
     answered, counted = results.answered[rows], results.counted[rows]
@@ -194,10 +189,7 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedPr
 def _cache(
     table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
-    """Return the effect of the prefix cache, or None if there are no pairs of probes to compare.
-
-    In each pair, the second probe repeats the prompt of the first probe.
-    """
+    """The effect of the prefix cache; None without pairs of a probe and its repetition."""
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()

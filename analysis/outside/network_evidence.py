@@ -1,5 +1,5 @@
-"""Add the network time that probes measured to an explanation: evidence of the cause
-`network_or_client`, and the regions whose network time grew."""
+"""Add the network time of probes to an explanation: evidence of the cause `network_or_client`, and
+the regions whose network time grew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,14 +19,13 @@ from telemetry.printable import printable
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 
 MAX_REGIONS: Final = 4
-"""Maximum number of regions in the evidence."""
 LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("at_unix_ns", "region", "trace_id", "request_id", "first_event_s")
 _SHARES: Final = (0.5, 0.99)
 
 
 class NetworkTimes(NamedTuple):
-    """For one region, the seconds that each probe spent outside the server."""
+    """The seconds that each probe of a region spent outside the server."""
 
     region: str
     before_s: FloatArray
@@ -34,7 +33,7 @@ class NetworkTimes(NamedTuple):
 
 
 def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) -> Explanation:
-    """Return the explanation with the network times of probes as additional evidence."""
+    """The explanation with the network times of probes as additional evidence."""
     more = [
         evidence
         for each in times
@@ -50,7 +49,7 @@ def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) 
 
 
 def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
-    """Return the network times of the regions whose median grew most, largest growth first."""
+    """The network times of the regions whose median grew most, largest growth first."""
     before, now = (_by_region(engine, each) for each in (question.baseline, question.window))
     found = [
         NetworkTimes(region, before[region], now[region]) for region in before.keys() & now.keys()
@@ -60,9 +59,8 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median network time; None if the 95 % confidence intervals of the
-    median in the baseline and in the window overlap. If nothing changed, the two intervals overlap
-    in 99.4 % of the cases."""
+    """The growth of the median network time; None if its 95 % intervals before and now overlap, as
+    they do in 99.4 % of cases without a change."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
@@ -79,8 +77,8 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """Return the seconds outside the server until the first event, by region. Only probes for which
-    the store has a row from the server are included."""
+    """The seconds outside the server until the first event, by region, of probes with the server's
+    row."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}
@@ -95,8 +93,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence; None if it is unknown in the baseline and in the window. For
-    example, the P99 of fewer than 381 probes is unknown."""
+    """A percentile; None if it is unknown in both ranges, such as a P99 of fewer than 381
+    probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

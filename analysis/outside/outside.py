@@ -14,7 +14,7 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MAX_ENDPOINTS: Final = 60
-"""Maximum number of places in an answer. A place is a combination of endpoint, model and region."""
+"""Places (endpoint, model and region) in an answer."""
 STEPS: Final = 48
 """Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
@@ -25,7 +25,7 @@ _NS: Final = 10**9
 
 
 def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
-    """Return the results of probes by region, endpoint and model."""
+    """The results of probes by region, endpoint and model."""
     window = question.window
     table, scale = probe_sample(engine, window, COLUMNS, question.equals)
     step_s = _step_s(window)
@@ -55,13 +55,13 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row numbers sorted by place (endpoint, model and region), and the index at which
-    each place starts. The last index is the number of rows."""
+    """The row numbers sorted by place, and the index at which each place starts. The last index is
+    the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Renumber the combinations after each column, to keep the numbers small.
+        # Keep the numbers small.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -71,8 +71,7 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _places_with_most_failures(
     table: pa.Table, order: np.ndarray, starts: np.ndarray
 ) -> Sequence[int]:
-    """Return at most `MAX_ENDPOINTS` places: those with the most failures. Among places with equal
-    numbers of failures, those with the most probes are chosen."""
+    """The `MAX_ENDPOINTS` places with the most failures, and then the most probes."""
     number = len(starts) - 1
     if number <= MAX_ENDPOINTS:
         return range(number)

@@ -1,4 +1,4 @@
-"""Divide the time that each probe waited into phases, whose sum is this time. Pure."""
+"""Divide the time that each probe waited into phases. Pure."""
 
 import numpy as np
 
@@ -7,20 +7,16 @@ from telemetry.probes import SET_UP_PARTS
 from telemetry.quantiles import FloatArray
 
 COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
-"""The columns that `phases` reads."""
 
 
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
-    """Return the seconds of each phase as (probes, PHASES). Each row sums to the time that the
-    probe waited, `e2e_s`.
+    """The seconds of each phase as (probes, PHASES). Each row sums to `e2e_s`.
 
-    If an instant is out of order (for example, a first event after the end), it is moved just far
-    enough to be in order.
+    An instant that is out of order, such as a first event after the end, is moved just far enough.
 
     Args:
-        seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.
-        server_s: (probes,) time to the first event at the server; NaN if the store has no row of
-            the probe from the server.
+        seconds: of `COLUMNS`, (probes,), with NaN for unknown values; `e2e_s` is known.
+        server_s: (probes,) time to the first event at the server; NaN without the server's row.
     """
     e2e_s = seconds["e2e_s"]
     set_up = [np.nan_to_num(seconds[name]) for name in SET_UP_PARTS]

@@ -6,88 +6,35 @@ import pytest
 
 from analysis import advice, what_if
 from analysis.advice import AdviceAnswer, advise
-from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
+from analysis.recorded_traffic import Recorded
 from analysis.what_if import WhatIfQuestion
 from analysis.window_replay import replayed
 from replay.edits import Edits
 from replay.engine_config import EngineConfig
-from simulator.dataset import run
-from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
-
-SECONDS = 120
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 
 @cache
 def recorded(seats: int, replicas: int = 1) -> Recorded:
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS,
-        seed=4,
-        replicas=replicas,
-        engine=EngineConfig(max_num_seqs=seats),
-        workload=Workload(rate_per_s=6.0 * replicas),
+    return recorded_window(
+        *simulated_window(
+            120,
+            seed=4,
+            replicas=replicas,
+            engine=EngineConfig(max_num_seqs=seats),
+            workload=Workload(rate_per_s=6.0 * replicas),
+        )
     )
-    start_ns = config.started_unix_ns
-    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
-    data = run(config)
-    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
-    return recorded_of(requests, data.sample_table(), data.starts, window)
 
 
-@cache
-def advised(metric: str, seats: int = 20, replicas: int = 1) -> AdviceAnswer:
+def advised(metric: str, seats: int = 20, replicas: int = 1, draws: int = 4) -> AdviceAnswer:
     window = recorded(seats, replicas).window
     question = WhatIfQuestion(window, Edits(), usd_per_hour=4.0 * replicas)
-    return advise(recorded(seats, replicas), question, metric, draws=6)
+    return advise(recorded(seats, replicas), question, metric, draws)
 
 
-def test_more_slots_are_the_first_advice_if_the_batch_is_full() -> None:
-    first = advised("queue_s").advice[0]
-    assert first.helps
-    assert first.lever.edits.listed() == ["max_num_seqs=40"]
-    assert first.gain.low is not None
-    assert first.gain.high is not None
-    assert first.gain.low <= (first.gain.value or 0) <= first.gain.high < 0
-
-
-def test_without_a_queue_more_batch_slots_do_not_help() -> None:
-    by_name = {each.lever.name: each for each in advised("ttft_s", seats=256).advice}
-    assert not by_name["larger batch"].helps
-    assert not by_name["smaller batch"].helps
-
-
-def test_levers_that_help_are_listed_first() -> None:
-    helps = [each.helps for each in advised("ttft_s").advice]
-    assert helps == sorted(helps, reverse=True)
-
-
-def test_a_quantisation_is_labelled_as_extrapolated() -> None:
-    by_name = {each.lever.name: each for each in advised("tpot_s", seats=256).advice}
-    found = by_name["quantisation"]
-    assert found.helps
-    assert any("extrapolated" in each for each in found.answer.extrapolated)
-    assert "evaluation" in found.lever.precondition
-
-
-def test_another_replica_has_its_price() -> None:
-    by_name = {each.lever.name: each for each in advised("e2e_s").advice}
-    assert by_name["one more replica"].answer.predicted_usd_per_hour == 8.0
-    assert "one replica fewer" not in by_name
-
-
-def test_a_fleet_gets_advice_on_its_router() -> None:
-    names = {each.lever.name for each in advised("e2e_s", replicas=2).advice}
-    assert {"routing by load", "routing by prefix", "one replica fewer"} <= names
-
-
-def test_levers_that_a_replay_cannot_test_are_listed() -> None:
-    unknown = " ".join(advised("e2e_s").unknown)
-    for lever in ("smaller model", "placement", "speculative decoding", "priority"):
-        assert lever in unknown
-
-
-def test_levers_that_do_not_help_have_fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levers_that_help_come_first_and_have_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: Counter[str] = Counter()
     whole = replayed
 
@@ -98,13 +45,43 @@ def test_levers_that_do_not_help_have_fewer_draws(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(what_if, "replayed", counted)
     monkeypatch.setattr(advice, "FEWER_DRAWS", 2)
-    question = WhatIfQuestion(recorded(20).window, Edits())
     steps: list[int] = []
+    question = WhatIfQuestion(recorded(20).window, Edits(), usd_per_hour=4.0)
     found = advise(recorded(20), question, "queue_s", 4, lambda: steps.append(1))
-    by_edits = {each.lever.edits.listed()[0]: each for each in found.advice}
-    assert by_edits["max_num_seqs=40"].helps
-    assert drawn["max_num_seqs=40"] == 4
-    assert not by_edits["max_num_seqs=10"].helps
-    assert drawn["max_num_seqs=10"] == 2
-    assert by_edits["max_num_seqs=10"].gain.low is not None
     assert len(steps) == 2 * 4, "the progress bar reaches its end"
+
+    first = found.advice[0]
+    assert first.lever.edits.listed() == ["max_num_seqs=40"]
+    assert first.helps
+    assert first.gain.low is not None
+    assert first.gain.high is not None
+    assert first.gain.low <= (first.gain.value or 0) <= first.gain.high < 0
+    assert drawn["max_num_seqs=40"] == 4
+    helps = [each.helps for each in found.advice]
+    assert helps == sorted(helps, reverse=True)
+    by_edits = {each.lever.edits.listed()[0]: each for each in found.advice}
+    assert not by_edits["max_num_seqs=10"].helps
+    assert by_edits["max_num_seqs=10"].gain.low is not None
+    assert drawn["max_num_seqs=10"] == 2
+
+    by_name = {each.lever.name: each for each in found.advice}
+    assert by_name["one more replica"].answer.predicted_usd_per_hour == 8.0
+    assert "one replica fewer" not in by_name
+    unknown = " ".join(found.unknown)
+    for lever in ("smaller model", "placement", "speculative decoding", "priority"):
+        assert lever in unknown
+
+
+def test_without_a_queue_quantisation_helps_and_more_batch_slots_do_not() -> None:
+    by_name = {each.lever.name: each for each in advised("tpot_s", seats=256).advice}
+    assert not by_name["larger batch"].helps
+    assert not by_name["smaller batch"].helps
+    found = by_name["quantisation"]
+    assert found.helps
+    assert any("extrapolated" in each for each in found.answer.extrapolated)
+    assert "evaluation" in found.lever.precondition
+
+
+def test_a_fleet_gets_advice_on_its_router() -> None:
+    names = {each.lever.name for each in advised("e2e_s", replicas=2, draws=0).advice}
+    assert {"routing by load", "routing by prefix", "one replica fewer"} <= names

@@ -33,11 +33,14 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
     return run
 
 
-def counted(number: int, engine: Engine, progress: Step, compiling: Step) -> Iterator[str]:
+def counted(
+    number: int, engine: Engine, progress: Step, compiling: Step
+) -> Iterator[tuple[str, int, int]]:
+    sys.stdout.write("=a library prints this")
     compiling()
     for each in range(number):
         progress()
-        yield f"{engine.dialect.name} {each}"
+        yield engine.dialect.name, each, os.getpid()
 
 
 def unreadable(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]:
@@ -50,31 +53,26 @@ def failing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]
     raise ValueError("a defect")
 
 
-def printing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[int]:
-    sys.stdout.write("=a library prints this")
-    yield os.getpid()
-
-
 def too_large(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[bytearray]:
     yield bytearray(2 * answer_process.MAX_BYTES)
 
 
-def test_the_newest_answer_is_returned_with_the_progress(engine: Engine) -> None:
+def test_another_process_sends_its_progress_and_newest_answer_whatever_it_prints(
+    engine: Engine,
+) -> None:
     steps: list[str] = []
     found = answer_in_child(
         engine,
         partial(counted, 3),
         lambda: steps.append("step"),
         lambda: steps.append("compiling"),
+        nice=1,
     )
-    assert found == ChildAnswer("sqlite 2")
-    assert steps == ["compiling", "step", "step", "step"]
-
-
-def test_the_answer_comes_from_another_process_whatever_it_prints(engine: Engine) -> None:
-    found = answer_in_child(engine, printing, nice=1)
     assert found.problem is None
-    assert found.answer != os.getpid()
+    *newest, process = found.answer
+    assert newest == ["sqlite", 2]
+    assert process != os.getpid()
+    assert steps == ["compiling", "step", "step", "step"]
 
 
 def test_an_earlier_answer_remains_if_a_later_one_fails(engine: Engine) -> None:
@@ -90,7 +88,7 @@ def test_too_much_memory_is_a_reason(engine: Engine) -> None:
 def test_a_missing_database_is_a_reason(tmp_path: Path) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/missing.db")
     (tmp_path / "missing.db").unlink()
-    problem = answer_in_child(engine, printing).problem
+    problem = answer_in_child(engine, unreadable).problem
     assert str(problem).startswith("there is no database at ")
 
 
@@ -114,7 +112,7 @@ def test_a_child_that_ends_early_leaves_its_newest_answer(
     engine: Engine, child: Child, code: str, wanted: ChildAnswer
 ) -> None:
     child(code)
-    assert answer_in_child(engine, printing) == wanted
+    assert answer_in_child(engine, unreadable) == wanted
 
 
 def test_a_child_that_hangs_is_ended(
@@ -123,7 +121,7 @@ def test_a_child_that_hangs_is_ended(
     monkeypatch.setattr(answer_process, "MAX_S", 1.0)
     child(FOUND + "import time; time.sleep(600)")
     began_s = time.monotonic()
-    assert answer_in_child(engine, printing) == ChildAnswer("first", "it took longer than 1 s")
+    assert answer_in_child(engine, unreadable) == ChildAnswer("first", "it took longer than 1 s")
     assert time.monotonic() - began_s < 60
 
 
@@ -132,11 +130,10 @@ def test_a_child_that_cannot_start_is_a_reason(
 ) -> None:
     monkeypatch.setattr(child_process, "command", lambda _: ["/no/such/program"])
     wanted = "its process cannot be started: No such file or directory"
-    assert answer_in_child(engine, printing) == ChildAnswer(None, wanted)
+    assert answer_in_child(engine, unreadable) == ChildAnswer(None, wanted)
 
 
 def test_a_database_that_cannot_be_read_is_told_from_other_reasons(engine: Engine) -> None:
     """A database that is locked now may answer the same question later."""
     found = answer_in_child(engine, unreadable)
     assert found == ChildAnswer("first", "the database cannot be read: locked", unavailable=True)
-    assert not answer_in_child(engine, failing).unavailable

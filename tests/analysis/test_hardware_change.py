@@ -38,12 +38,9 @@ def changed(device: str | None = None, quantization: str | None = None) -> Engin
     return on_hardware(CONFIG, START, Edits(device=device, quantization=quantization), {})
 
 
-def test_without_other_hardware_the_engine_stays() -> None:
+def test_without_other_hardware_nothing_changes() -> None:
     assert changed() is CONFIG
     assert assumption(Edits()) is None
-
-
-def test_the_same_device_changes_nothing() -> None:
     same = changed(H100)
     assert same.step == pytest.approx(CONFIG.step)
     assert same.num_gpu_blocks == CONFIG.num_gpu_blocks

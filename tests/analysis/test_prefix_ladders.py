@@ -23,7 +23,7 @@ from simulator.workload import Workload
 from store.queries import Window
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
-SECONDS = 240
+SECONDS = 120
 ENGINE = EngineConfig(max_num_seqs=64, num_gpu_blocks=12_000)
 
 

@@ -10,7 +10,6 @@ from sqlalchemy import Engine
 from analysis.starts import (
     LATER,
     MAX_LISTED,
-    Start,
     StartsQuestion,
     answer_starts,
     slow_first_requests,
@@ -18,7 +17,7 @@ from analysis.starts import (
 from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
-from tests.cold_starts import PARTS_S, START_NS, cold_start
+from tests.cold_starts import START_NS, cold_start
 
 S = 10**9
 READY_NS = START_NS + 56 * S
@@ -55,14 +54,6 @@ def served(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Calla
             writer.submit(rows, [], cold_starts=[cold_start()]).result(10)
 
     return put
-
-
-def test_the_advice_names_a_part_before_the_first_process() -> None:
-    slow = cold_start(parts={"scheduling": 4.0, "image_pull": 90.0, **PARTS_S})
-    assert Start(slow, (), 0).advice == (
-        "the image pull took longest (90 s). Try: pull the image to the nodes early, for example"
-        " with a DaemonSet."
-    )
 
 
 def test_a_start_has_its_parts_and_the_slow_first_request(

@@ -105,24 +105,29 @@ def test_one_more_replica_is_a_change(engine: Engine) -> None:
     assert change(engine, *starts, served=({"r0"}, {"r0", "r1"})) == "replicas=2"
 
 
-def test_an_argument_that_what_if_cannot_change_hides_the_others(engine: Engine) -> None:
-    other = start("r0", 2_000, scheduler__max_num_seqs=64, model__enforce_eager="x")
-    assert change(engine, start("r0", 500), other) is None
-
-
-def test_engines_that_differ_are_no_single_change(engine: Engine) -> None:
-    """The engines differ during a rolling deployment, or if one is a canary."""
-    starts = (start("r0", 500), start("r1", 500), start("r0", 2_000, scheduler__max_num_seqs=64))
-    assert change(engine, *starts, served=({"r0", "r1"}, {"r0", "r1"})) is None
+@pytest.mark.parametrize(
+    "starts",
+    [
+        (start("r0", 500), start("r0", 2_000)),
+        # What-if cannot change `enforce_eager`.
+        (
+            start("r0", 500),
+            start("r0", 2_000, scheduler__max_num_seqs=64, model__enforce_eager="x"),
+        ),
+        # The engines differ during a rolling deployment, or if one is a canary.
+        (start("r0", 500), start("r1", 500), start("r0", 2_000, scheduler__max_num_seqs=64)),
+    ],
+)
+def test_servers_without_one_known_difference_have_no_change(
+    engine: Engine, starts: tuple[EngineStart, ...]
+) -> None:
+    served = {each.replica for each in starts}
+    assert change(engine, *starts, served=(served, served)) is None
+    assert deployed(engine, BEFORE, AFTER, ({"r9"}, {"r9"})) is None
 
 
 def test_requests_of_an_unknown_replica_are_left_out() -> None:
     assert replicas_of(pa.chunked_array([["r0", None, "r0"]])) == {"r0"}
-
-
-def test_equal_servers_and_unknown_servers_have_no_change(engine: Engine) -> None:
-    assert change(engine, start("r0", 500), start("r0", 2_000)) is None
-    assert deployed(engine, BEFORE, AFTER, ({"r9"}, {"r9"})) is None
 
 
 def test_the_latest_earlier_prediction_of_the_change_is_beside_the_measured_one() -> None:

@@ -8,20 +8,19 @@ import pytest
 
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis import trace_prediction, what_if
-from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
+from analysis.recorded_traffic import Recorded
 from analysis.trace_prediction import TraceAnswer, predict_trace
 from analysis.what_if import WhatIfQuestion
 from analysis.window_replay import METRICS, replayed
 from replay.arrivals import Arrivals, Prefixes
 from replay.edits import Edits, RateEdit
 from replay.engine_config import EngineConfig
-from simulator.dataset import Dataset, run
+from simulator.dataset import Dataset
 from simulator.fault import SimulatedFault
-from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
-SECONDS = 180
 UNCHANGED = Edits()
 ENGINE = EngineConfig(max_num_seqs=64, enable_prefix_caching=False)
 
@@ -30,25 +29,21 @@ ENGINE = EngineConfig(max_num_seqs=64, enable_prefix_caching=False)
 def simulated(
     rate_per_s: float, seed: int, replicas: int = 1, stalls: bool = False
 ) -> tuple[Dataset, Window]:
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS,
+    return simulated_window(
+        180,
         seed=seed,
         replicas=replicas,
         engine=ENGINE,
         workload=Workload(rate_per_s=rate_per_s),
         faults=(SimulatedFault(cause="engine_stall", start_s=0.0),) if stalls else (),
     )
-    start_ns = config.started_unix_ns
-    return run(config), Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
 
 
 @cache
 def recorded(replicas: int = 1, stalls: bool = False) -> Recorded:
     # The P99 of TTFT depends on 5 requests. With a few stalls, chance decides whether the
     # prediction agrees. With seed 16, it agrees.
-    data, window = simulated(3.0 * replicas, 16 if stalls else 11, replicas, stalls)
-    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
-    return recorded_of(requests, data.sample_table(), data.starts, window)
+    return recorded_window(*simulated(3.0 * replicas, 16 if stalls else 11, replicas, stalls))
 
 
 @cache

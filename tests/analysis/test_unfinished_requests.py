@@ -1,3 +1,5 @@
+from functools import cache
+
 import pyarrow as pa
 import pytest
 from sqlalchemy import Engine
@@ -22,13 +24,14 @@ HANG_S, NOW_S = 220.0, 340.0
 S = 10**9
 
 
+@cache
 def hanging() -> Dataset:
     fault = SimulatedFault(cause="engine_hang", start_s=HANG_S, severity=2.0)
     return run(
         FleetConfig(
             replicas=1,
             workload=Workload(rate_per_s=4.0),
-            duration_s=420.0,
+            duration_s=400.0,
             seed=9,
             faults=(fault,),
             started_unix_ns=BEGAN_S * S,

@@ -1,37 +1,39 @@
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
 from alerts.openslo.reader import OBJECTIVES, load
-from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
-from analysis.what_if import WhatIfQuestion
+from analysis import what_if_search
+from analysis.recorded_traffic import Recorded
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.what_if_search import MAX_POINTS, MIN_RATE, find, sweep, sweep_of
 from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
-from simulator.dataset import run
-from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
-
-SECONDS = 120
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 
 @cache
 def recorded() -> Recorded:
-    """Return a replica whose batch almost reaches `max_num_seqs`."""
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS,
-        seed=3,
-        replicas=1,
-        engine=EngineConfig(max_num_seqs=24),
-        workload=Workload(rate_per_s=6.0),
+    """A replica whose batch almost reaches `max_num_seqs`."""
+    engine, workload = EngineConfig(max_num_seqs=24), Workload(rate_per_s=6.0)
+    return recorded_window(
+        *simulated_window(60, seed=3, replicas=1, engine=engine, workload=workload)
     )
-    start_ns = config.started_unix_ns
-    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
-    data = run(config)
-    columns = [*REQUEST_COLUMNS, "http_status"]
-    requests = data.request_table().select(columns)
-    return recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def predicted(
+        traffic: Recorded,
+        asked: WhatIfQuestion,
+        draws: int = 2,
+        progress: Callable[[], None] = lambda: None,
+    ) -> WhatIfAnswer:
+        return predict(traffic, asked, draws, progress)
+
+    monkeypatch.setattr(what_if_search, "predict", predicted)
 
 
 def question(edits: Edits = Edits()) -> WhatIfQuestion:  # noqa: B008 -- immutable

@@ -12,6 +12,7 @@ from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
+from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 SECONDS = 120
 
@@ -19,14 +20,8 @@ SECONDS = 120
 @pytest.fixture(scope="module")
 def recorded() -> Recorded:
     """Return two replicas; in each block, replica r has a stall of r + 1 s and a pace of r + 1."""
-    config = FleetConfig(
-        duration_s=LEAD_S + SECONDS, seed=4, replicas=2, workload=Workload(rate_per_s=6.0)
-    )
-    start_ns = config.started_unix_ns
-    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
-    data = run(config)
-    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
-    found = recorded_of(requests, data.sample_table(), data.starts, window)
+    workload = Workload(rate_per_s=6.0)
+    found = recorded_window(*simulated_window(SECONDS, seed=4, replicas=2, workload=workload))
     engines = [
         replace(each, conditions=Conditions(stalls=(stalls,), paces=(paces,)))
         for each, stalls, paces in zip(found.engines, *_events(found), strict=True)

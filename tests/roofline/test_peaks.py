@@ -6,34 +6,22 @@ from roofline.peaks import PeaksError, device_named, known_devices
 
 
 @pytest.mark.parametrize(
-    ("name", "bytes_per_s", "bf16"),
+    ("name", "device"),
     [
-        ("NVIDIA A100-SXM4-80GB", 2.039e12, 312e12),
-        ("NVIDIA A100 80GB PCIe", 1.935e12, 312e12),
-        ("NVIDIA A100-SXM4-40GB", 1.555e12, 312e12),
-        ("A100-SXM4-40GB", 1.555e12, 312e12),
-        ("NVIDIA A100-PCIE-40GB", 1.555e12, 312e12),
-        ("NVIDIA H100 80GB HBM3", 3.35e12, 989.5e12),
-        ("NVIDIA H100 PCIe", 2.0e12, 756.5e12),
-        ("NVIDIA H100 NVL", 3.9e12, 835.5e12),
-        ("NVIDIA H200", 4.8e12, 989.5e12),
-        ("NVIDIA B200", 8.0e12, 2250e12),
-        ("NVIDIA B300 SXM6 AC", 8.0e12, 2250e12),
-        ("NVIDIA L4", 300e9, 121e12),
-        ("NVIDIA L40S", 864e9, 362.05e12),
-        ("NVIDIA A10", 600e9, 125e12),
-        ("Tesla T4", 320e9, None),
-        ("NVIDIA GeForce RTX 4090", 1.008e12, 165.2e12),
-        ("AMD Instinct MI250X/MI250", 1.6384e12, 191.5e12),
-        ("AMD_Instinct_MI300X", 5.3e12, 1307.4e12),
-        ("AMD Instinct MI325X OAM", 6.0e12, 1307.4e12),
-        ("AMD Instinct MI350X", 8.0e12, 2309.6e12),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("NVIDIA B300 SXM6 AC", "NVIDIA B300"),
+        ("NVIDIA Tesla T4", "Tesla T4"),
+        ("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("AMD Instinct MI250X/MI250", "AMD Instinct MI250X"),
+        ("AMD_Instinct_MI300X", "AMD Instinct MI300X"),
     ],
 )
-def test_driver_names_identify_devices(name: str, bytes_per_s: float, bf16: float | None) -> None:
-    device = device_named(name)
-    assert device is not None
-    assert (device.bytes_per_s, device.flops_per_s.get("bf16")) == (bytes_per_s, bf16)
+def test_driver_names_identify_devices(name: str, device: str) -> None:
+    found = device_named(name)
+    assert found is not None
+    assert found.name == device
 
 
 @pytest.mark.parametrize("name", [None, "", "cpu", "NVIDIA A10G", "NVIDIA H100", "NVIDIA L40"])
@@ -92,20 +80,6 @@ def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
     assert turing is not None
     assert ampere.flops_in("fp8", "bf16") == 312e12
     assert turing.flops_in("bf16", "bf16") is None
-
-
-def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
-    given: dict[str, Any] = {
-        "NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}},
-        "NVIDIA H100 80GB HBM3": {"bytes_per_s": 3.0e12},
-    }
-    new, changed = (device_named(name, given) for name in given)
-    assert new is not None
-    assert changed is not None
-    assert (new.bytes_per_s, new.flops_per_s) == (4.0e12, {"bf16": 148e12})
-    assert (changed.bytes_per_s, changed.flops_per_s["bf16"]) == (3.0e12, 989.5e12)
-    assert "NVIDIA H20" in known_devices(given)
-    assert device_named("NVIDIA H20") is None
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from roofline.arrow import engines_of, gpus_of
 from roofline.peaks import device_named
+from roofline.shape import Parallel
 from roofline.shape_from_config import read_shape, shape_of
 from roofline.verdict import RooflineVerdict
-from roofline.weights import parameters
 from roofline.windows import RooflineWindow, windows_of
 from simulator import gpu
 from simulator.dataset import Dataset, run
@@ -12,6 +14,7 @@ from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from tests.roofline import configs
+from tests.roofline.test_weights import PUBLISHED
 
 
 def a_case(rate_per_s: float, *faults: SimulatedFault) -> Dataset:
@@ -39,9 +42,9 @@ def test_its_constants_match_its_reported_shape() -> None:
     shape = shape_of(reported.shape)
     assert shape.parallel.gpus == reported.gpus == 4
     assert shape.kv_token_bytes == gpu.KV_TOKEN_BYTES
-    assert 2 * parameters(shape) == pytest.approx(gpu.WEIGHT_BYTES, rel=0.005)
-    assert 2 * parameters(shape) == pytest.approx(gpu.TOKEN_FLOPS, rel=0.005)
-    assert parameters(shape) == parameters(shape_of(configs.llama_3_8b()))
+    assert replace(shape, parallel=Parallel()) == shape_of(configs.llama_3_8b())
+    assert 2 * PUBLISHED[configs.llama_3_8b] == pytest.approx(gpu.WEIGHT_BYTES, rel=0.005)
+    assert 2 * PUBLISHED[configs.llama_3_8b] == pytest.approx(gpu.TOKEN_FLOPS, rel=0.005)
 
 
 def test_modelled_bandwidth_equals_the_gpu_samples() -> None:

@@ -163,16 +163,15 @@ def test_more_than_the_peak_is_a_finding() -> None:
     assert findings(window)[0].startswith("The result exceeds the device")
 
 
-def test_windows_are_on_whole_multiples_of_their_width() -> None:
+def test_windows_are_on_whole_multiples_of_their_width_or_one() -> None:
     windows = windows_of(an_engine(), SHAPE, H100)
     assert [window.from_unix_ns for window in windows] == [START, START + 60 * S, START + 120 * S]
     assert [window.seconds for window in windows] == [59.0, 60.0, 1.0]
     assert [window.mbu for window in windows] == pytest.approx([windows[0].mbu] * 3)
-
-
-def test_all_samples_may_be_one_window() -> None:
     (window,) = windows_of(an_engine(seconds=90), SHAPE, H100, width_s=None)
     assert (window.from_unix_ns, window.seconds) == (START, 90.0)
+    with pytest.raises(ValueError, match="width_s: 0; allowed: more than 0, or None"):
+        windows_of(an_engine(), SHAPE, H100, width_s=0)
 
 
 def test_an_unknown_device_leaves_bytes_and_flops() -> None:
@@ -247,8 +246,3 @@ def test_no_samples_no_windows() -> None:
     assert windows_of(none, SHAPE, H100) == []
     empty = Columns(at_unix_ns=np.zeros(0, dtype=np.int64), numbers={})
     assert windows_of(empty, SHAPE, H100) == []
-
-
-def test_a_window_without_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="width_s: 0; allowed: more than 0, or None"):
-        windows_of(an_engine(), SHAPE, H100, width_s=0)

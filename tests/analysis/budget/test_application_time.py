@@ -100,26 +100,17 @@ def test_a_parallel_call_is_a_call() -> None:
     assert after == {"call": 40, "other": 40}
 
 
-def test_the_clock_of_another_process_is_not_compared() -> None:
-    """Spans of another process are omitted, even if its clock is hours away."""
+def test_other_processes_corrected_clocks_and_routers_change_nothing() -> None:
+    """Other clocks may be hours away, and the times of each span may be corrected differently."""
     other = [span("far", Operation.RETRIEVAL, -9_000_000, -8_000_000, process="elsewhere")]
-    assert time_around_call("call", [*WORKFLOW, *other]) == time_around_call("call", WORKFLOW)
-    only = [WORKFLOW[4], *other]
-    assert time_around_call("call", only) is None
-
-
-def test_a_corrected_clock_changes_nothing() -> None:
-    """The times of each span may be corrected by a different amount."""
+    router = span("router", Operation.ROUTER, -1_000, 1_000)
     corrected = [
         replace(each, at_unix_ns=each.at_unix_ns - number * 7_000_000, clock_ahead_s=number * 0.007)
         for number, each in enumerate(WORKFLOW)
     ]
-    assert time_around_call("call", corrected) == time_around_call("call", WORKFLOW)
-
-
-def test_a_router_is_no_operation_of_the_application() -> None:
-    routed = [*WORKFLOW, span("router", Operation.ROUTER, -1_000, 1_000)]
-    assert time_around_call("call", routed) == time_around_call("call", WORKFLOW)
+    for trace in ([*WORKFLOW, *other], [*WORKFLOW, router], corrected):
+        assert time_around_call("call", trace) == time_around_call("call", WORKFLOW)
+    assert time_around_call("call", [WORKFLOW[4], *other]) is None
 
 
 def test_what_is_not_known_is_none() -> None:

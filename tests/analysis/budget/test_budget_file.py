@@ -47,10 +47,7 @@ def test_a_budget_is_read() -> None:
         (("total: 2s", "total: 2"), "total: '2'; allowed: a duration above 0"),
         (("total: 2s", "total: 0s"), "total: '0s'; allowed: a duration above 0"),
         (("total: 2s", "total: 25h"), "total: '25h'; allowed: a duration above 0 and up to 24h"),
-        (("total: 2s", "total: -1s"), "total: '-1s'; allowed"),
-        (("total: 2s", "totl: 2s"), "totl: no such key; allowed: latency, percentile, total"),
         (("total: 2s\n", ""), "total: is missing"),
-        (("queue:", "queu:"), "layers.queu: no such key; allowed: before, network, frontend"),
         (("queue: 0.5s", "queue: much"), "layers.queue: 'much'; allowed: a duration"),
         (("tool:", "tools:"), "layers.before.tools: no such key; allowed: validation, embeddings"),
         (("queue: 0.5s", "queue: 0.801s"), "layers: 2001 ms in all layers; allowed: at most the"),
@@ -61,8 +58,6 @@ def test_a_budget_is_read() -> None:
             "budget.yaml:6: layers.before: names no operation; allowed: one duration for the layer,"
             " or durations of these operations: valid",
         ),
-        (("queue: 0.5s", "queue: &a 0.5s"), "anchors and aliases"),
-        (("queue: 0.5s", "queue: 1s\n  queue: 1s"), "queue: given twice, first on line"),
         (("layers:", "layers: 5\nother:"), "other: no such key"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.compare.decision import Criteria, decide, thinned
+from analysis.compare.parts import ObservedRequests
 from analysis.compare.sentences import compared, four_digits
 from analysis.compare.verdict import CompareVerdict
 from tests.analysis.compare.observed import observed
@@ -23,7 +24,7 @@ def test_a_faster_server_is_better() -> None:
     assert found.verdict is CompareVerdict.BETTER
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_identical_windows_are_neither_worse_nor_better(seed: int) -> None:
     side = observed(1000, seed)
     found = decide(side, side, Criteria(0.95))
@@ -39,7 +40,7 @@ def test_longer_prompts_and_more_load_are_no_change() -> None:
     assert found.parts.mix_s > 0.005
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (0, 500), (500, 0), (1, 1), (99, 500)])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (500, 0), (99, 500)])
 def test_too_few_requests_are_undecided_with_the_number(before: int, after: int) -> None:
     found = decide(observed(before, 1), observed(after, 2), Criteria(0.5))
     assert found.verdict is CompareVerdict.UNDECIDED
@@ -47,12 +48,25 @@ def test_too_few_requests_are_undecided_with_the_number(before: int, after: int)
     assert "needs at least 100" in found.reasons[0]
 
 
-def test_a_load_that_was_never_seen_is_undecided() -> None:
-    found = decide(observed(1000, 1), observed(1000, 2, load=60.0), Criteria(0.95))
+SIDE, AFTER = observed(1000, 1), observed(1000, 2)
+BURST = replace(SIDE, at_s=np.linspace(0, 6, 1000))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (SIDE, observed(1000, 2, load=60.0), "with more work"),
+        (SIDE, replace(AFTER, group=AFTER.group + 10), "tenant"),
+        (BURST, BURST, "Choose a longer range"),
+    ],
+)
+def test_sides_that_cannot_be_compared_are_undecided(
+    before: ObservedRequests, after: ObservedRequests, reason: str
+) -> None:
+    found = decide(before, after, Criteria(0.95))
     assert found.verdict is CompareVerdict.UNDECIDED
-    assert found.compared_ratio < 0.5
-    assert any("with more work" in each for each in found.reasons)
     assert found.before_s is not None
+    assert any(reason in each for each in found.reasons)
 
 
 def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -> None:
@@ -65,13 +79,6 @@ def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -
     equal = decide(before, observed(2000, 2, load=16.0), Criteria(0.5))
     assert equal.verdict is CompareVerdict.UNDECIDED
     assert equal.parts is None
-
-
-def test_only_new_tenants_are_undecided() -> None:
-    after = observed(1000, 2)
-    found = decide(observed(1000, 1), replace(after, group=after.group + 10), Criteria(0.95))
-    assert found.verdict is CompareVerdict.UNDECIDED
-    assert any("tenant" in each for each in found.reasons)
 
 
 def test_requests_that_are_not_compared_are_named() -> None:
@@ -90,13 +97,6 @@ def test_requests_that_are_not_compared_are_named() -> None:
     assert compared(replace(most, uncompared=[])).startswith("100% of the requests")
     shares = sum(float(each.partition("%")[0]) for each in found.uncompared)
     assert shares == pytest.approx(100 * (1 - found.compared_ratio), abs=0.2)
-
-
-def test_a_burst_has_too_few_blocks() -> None:
-    burst = replace(observed(1000, 1), at_s=np.linspace(0, 6, 1000))
-    found = decide(burst, burst, Criteria(0.5))
-    assert found.verdict is CompareVerdict.UNDECIDED
-    assert "Choose a longer range" in found.reasons[0]
 
 
 def test_queueing_times_of_zero_are_compared() -> None:

@@ -9,6 +9,7 @@ from alerts.openslo.reader import OBJECTIVES, load
 from analysis.compare import deploys
 from analysis.compare.deploys import (
     Deploy,
+    DeployAnswer,
     compare_deploy,
     latest_deploy,
     metrics_of_interest,
@@ -33,34 +34,48 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield from opened(tmp_path_factory.mktemp("deploys"), store_deploy)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def deploy(engine: Engine) -> Deploy:
     found = latest_deploy(engine, Window(AFTER.from_unix_ns - SECOND_NS, AFTER.to_unix_ns))
     assert found is not None
     return found
 
 
-def test_a_slower_deploy_is_found_with_its_numbers(engine: Engine, deploy: Deploy) -> None:
-    after = deploy.after(AFTER.to_unix_ns)
-    assert after is not None
-    answer = compare_deploy(engine, deploy, after, BOTH)
-    (worst, _) = answer.found
-    assert worst.decision.verdict is CompareVerdict.WORSE
-    by_metric = {each.question.metric: each for each in answer.found}
-    assert by_metric["tpot"].decision.change_ratio == pytest.approx(0.2, abs=0.05)
-    assert short_finding(by_metric["tpot"]).startswith("TPOT P99 is ")
-    assert "% worse [" in short_finding(by_metric["tpot"])
-    assert not missing(worst)
+@pytest.fixture(scope="module")
+def after(deploy: Deploy) -> Window:
+    found = deploy.after(AFTER.to_unix_ns)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def answer(engine: Engine, deploy: Deploy, after: Window) -> DeployAnswer:
+    return compare_deploy(engine, deploy, after, ("ttft", "tpot", "queue", "e2e"))
+
+
+def test_a_slower_deploy_is_found_with_its_numbers_worst_latency_first(
+    answer: DeployAnswer,
+) -> None:
+    verdicts = [each.decision.verdict for each in answer.found]
+    order = (CompareVerdict.WORSE, CompareVerdict.UNDECIDED, CompareVerdict.NO_WORSE)
+    assert verdicts[0] is CompareVerdict.WORSE
+    assert verdicts == sorted(verdicts, key=order.index)
+    worse = [
+        each.decision.change_ratio for each in answer.found if each.decision.verdict is order[0]
+    ]
+    assert worse == sorted(worse, key=lambda each: -(each or 0.0))
+    assert not missing(answer.found[0])
+    (tpot,) = [each for each in answer.found if each.question.metric == "tpot"]
+    assert tpot.decision.change_ratio == pytest.approx(0.2, abs=0.05)
+    assert short_finding(tpot).startswith("TPOT P99 is ")
+    assert "% worse [" in short_finding(tpot)
 
 
 def test_a_single_latency_gives_the_same_decision_as_compare(
-    engine: Engine, deploy: Deploy
+    engine: Engine, deploy: Deploy, after: Window, answer: DeployAnswer
 ) -> None:
-    after = deploy.after(AFTER.to_unix_ns)
-    assert after is not None
-    both = compare_deploy(engine, deploy, after, BOTH)
     (alone,) = compare_deploy(engine, deploy, after, ["ttft"]).found
-    assert alone in both.found
+    assert alone in answer.found
 
 
 def test_too_few_requests_say_how_many_are_missing(engine: Engine, deploy: Deploy) -> None:
@@ -71,11 +86,9 @@ def test_too_few_requests_say_how_many_are_missing(engine: Engine, deploy: Deplo
 
 
 def test_a_large_range_is_shortened_on_the_side_far_from_the_deploy(
-    engine: Engine, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, deploy: Deploy, after: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deploys, "MAX_REQUESTS", 500)
-    after = deploy.after(AFTER.to_unix_ns)
-    assert after is not None
     answer = compare_deploy(engine, deploy, after, ["ttft"])
     assert answer.before.to_unix_ns == deploy.before.to_unix_ns
     assert answer.after.from_unix_ns == deploy.change.to_unix_ns
@@ -126,23 +139,10 @@ def test_the_objectives_select_the_latencies() -> None:
     assert metrics_of_interest(()) == BOTH
 
 
-def test_the_worst_latency_is_first(engine: Engine, deploy: Deploy) -> None:
-    after = deploy.after(AFTER.to_unix_ns)
-    assert after is not None
-    found = compare_deploy(engine, deploy, after, ("ttft", "tpot", "queue", "e2e")).found
-    verdicts = [each.decision.verdict for each in found]
-    order = (CompareVerdict.WORSE, CompareVerdict.UNDECIDED, CompareVerdict.NO_WORSE)
-    assert verdicts == sorted(verdicts, key=order.index)
-    worse = [each.decision.change_ratio for each in found if each.decision.verdict is order[0]]
-    assert worse == sorted(worse, key=lambda each: -(each or 0.0))
-
-
 def test_without_a_comparable_request_the_sentence_has_the_reason(
-    engine: Engine, deploy: Deploy
+    engine: Engine, deploy: Deploy, after: Window
 ) -> None:
     nothing = replace(deploy, before=Window(0, 10**12))
-    after = deploy.after(AFTER.to_unix_ns)
-    assert after is not None
     (found,) = compare_deploy(engine, nothing, after, ["ttft"]).found
     assert short_finding(found) == (
         "TTFT P99 is undecided, because 0 requests before; a P99 needs at least 381"

@@ -6,25 +6,20 @@ def cause(cause_id: str, **where: str) -> Cause:
     return Cause(id=cause_id, share=1.0, evidence=(), levers=(), where=where)
 
 
-def test_a_cause_at_one_engine_resets_this_engine_only() -> None:
-    (factor,) = factors_of([cause("gpu_throttling", replica="r0", engine="1")])
-    assert factor == Factor(FactorKind.PACE, replica="r0", engine=1)
-    assert factor.is_of("r0", 1)
-    assert not factor.is_of("r0", 0)
-    assert not factor.is_of("r1", 1)
-
-
-def test_a_cause_of_a_replica_resets_all_of_its_engines() -> None:
-    (factor,) = factors_of([cause("gpu_throttling", replica="r0")])
-    assert factor is not None
-    assert [factor.is_of("r0", engine) for engine in (0, 1)] == [True, True]
-
-
-def test_stalls_are_removed_from_all_engines() -> None:
-    """Most slow requests may be at one replica although all replicas stall."""
-    assert factors_of([cause("engine_stall", replica="r0", engine="1")]) == [
-        Factor(FactorKind.STALLS)
-    ]
+def test_a_factor_has_the_place_of_its_cause_but_stalls_are_removed_everywhere() -> None:
+    engine, replica, stalls = factors_of(
+        [
+            cause("gpu_throttling", replica="r0", engine="1"),
+            cause("gpu_throttling", replica="r0"),
+            cause("engine_stall", replica="r0", engine="1"),
+        ]
+    )
+    assert engine == Factor(FactorKind.PACE, replica="r0", engine=1)
+    assert replica is not None
+    places = (("r0", 1), ("r0", 0), ("r1", 1))
+    assert [engine.is_of(*each) for each in places] == [True, False, False]
+    assert [replica.is_of(*each) for each in places] == [True, True, False]
+    assert stalls == Factor(FactorKind.STALLS)
 
 
 def test_a_factor_contains_the_factors_that_it_resets() -> None:

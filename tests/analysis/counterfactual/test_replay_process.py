@@ -5,23 +5,15 @@ from sqlalchemy import Engine
 
 from analysis.answer_process import ChildAnswer
 from analysis.counterfactual import replay_process
-from analysis.counterfactual.explain import with_replayed_shares
 from analysis.counterfactual.replay_process import replayed
-from analysis.explain import explain_question
-from diagnosis.explanation import Explanation, ShareMethod
-from tests.analysis.counterfactual.longer_outputs import question
+from diagnosis.explanation import Explanation
 
 
-@pytest.fixture(scope="module")
-def accounted(stored: Engine) -> Explanation:
-    return explain_question(stored, question())
-
-
-def test_a_child_finds_the_same_shares(stored: Engine, accounted: Explanation) -> None:
+def test_a_child_finds_the_same_shares(
+    stored: Engine, accounted: Explanation, tested: Explanation
+) -> None:
     steps: list[bool] = []
-    found = replayed(stored, accounted, lambda: steps.append(True))
-    assert found == with_replayed_shares(stored, accounted)
-    assert found.method is ShareMethod.COUNTERFACTUAL
+    assert replayed(stored, accounted, lambda: steps.append(True)) == tested
     assert len(steps) > 10
 
 

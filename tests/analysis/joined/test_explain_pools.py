@@ -12,7 +12,7 @@ from simulator.workload import Workload
 from store.writer import Writer
 
 BEGAN_S = 1_790_000_000
-HALF_S = 80
+HALF_S = 50
 
 
 @pytest.mark.parametrize(
