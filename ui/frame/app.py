@@ -43,16 +43,16 @@ from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""Seconds between attempts to read a store that cannot be read."""
+"""Seconds between attempts to read an unreadable store."""
 FIRST_MINUTE_S: Final = 1
-"""Seconds between reads while the simulated fleet's past data is arriving."""
+"""Seconds between reads while the simulated fleet's past data arrives."""
 
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key: the view for which the navigation and the controls were drawn last."""
+"""Session key: the view for which navigation and controls were drawn last."""
 DRAWN: Final = "drawn"
-"""Session key: the view for which the page's data was drawn last."""
+"""Session key: the view for which the data was drawn last."""
 
 
 def show() -> None:
@@ -63,7 +63,7 @@ def show() -> None:
 
 
 def module_of(page: ExplorerPage) -> Any:
-    """Return the module of a page, a `PageModule`."""
+    """The `PageModule` of a page."""
     return import_module(f"ui.views.{page.key.replace('-', '_')}.page")
 
 
@@ -105,8 +105,7 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all this
-    data has arrived."""
+    """Draw the progress of the simulated past, and rerun the page at its end."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -121,8 +120,7 @@ def _title(page: ExplorerPage) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's content. Streamlit calls this function again at each refresh of a live
-    page."""
+    """Draw the page's content, at first and at each refresh."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # redraw navigation and controls
@@ -130,8 +128,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Show the spinner only for a new view, because the spinner moves the page down for a
-        # moment.
+        # Only for a new view: the spinner moves the page for a moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -178,10 +175,9 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the range and the filters of the incident that the address names.
+    """Show the range and the filters of the incident in the address.
 
-    The address does not change. If the address changed, the Back button would first return to the
-    address without the range, and would leave the incident only at the second press.
+    The address stays: a changed one would need two presses of the Back button.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
@@ -196,11 +192,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return the values of a label in a range.
-
-    The range is extended to whole minutes. Reads in the same minute therefore have the same cache
-    key.
-    """
+    """The values of a label in a range, extended to whole minutes to share cache keys."""
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -228,7 +220,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit first calls this function while it runs the page. A rerun at that time would call
-    # this function again, without end.
+    # Streamlit calls this function first while it runs the page. A rerun then would never end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -1,4 +1,4 @@
-"""The controls above a page. The controls show the view, and their callbacks change the view."""
+"""The controls above a page. They show the view, and their callbacks change it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,10 +36,10 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""For each label, the name of the comparison between two values of this label in the same range."""
+"""Names of the comparison between two values of a label in the same range."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The option that disables a filter: an empty string, because no label has an empty value."""
+"""Disables a filter. No label has an empty value."""
 
 
 def bar(
@@ -49,10 +49,9 @@ def bar(
     zone: tzinfo,
     values: Callable[[str], list[str]],
 ) -> None:
-    """Draw a row of controls: range, latency, filters, pause.
+    """Draw the page's controls in a row.
 
-    Which controls are drawn depends on the page. A live range ends at `now_unix_ns`. `values`
-    returns the values that the filter by a label offers.
+    `values` returns the values that a label's filter offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -167,8 +166,7 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a list of a label's values. The list includes the chosen value, even if no request has
-    this value."""
+    """Draw a label's values, including the chosen value even if no request has it."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -223,7 +221,6 @@ def _custom_range(
 
 
 def _sides(view: View, values: Callable[[str], list[str]]) -> None:
-    """Draw the two controls for the label values that the Compare page compares."""
     known = values(view.split)
     with st.container(key="ends_sides", horizontal=True, gap="small"):
         for name, chosen in (("before", view.before), ("after", view.after)):
@@ -330,8 +327,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The widget does not show seconds. Keep the seconds if the reader did not change this end
-        # of the range.
+        # The widget omits seconds. Keep them if the reader did not change this end.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -341,10 +337,9 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant as local time in whole minutes.
+    """Local time in whole minutes.
 
-    The time widget drops seconds. If the widget were given an instant with seconds, Streamlit would
-    report the dropped seconds as a change by the reader.
+    The widget drops seconds, and Streamlit would report dropped seconds as the reader's change.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

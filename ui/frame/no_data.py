@@ -25,7 +25,7 @@ SIMULATE: Final = "make run"
 
 
 def no_server() -> None:
-    """Explain how to connect a server or start the simulator, for an empty store."""
+    """Explain, for an empty store, how to connect a server or start the simulator."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
@@ -39,7 +39,7 @@ def no_server() -> None:
 
 
 def nothing_in_view(context: Context) -> None:
-    """Explain that the store has data, but none for this range and these filters."""
+    """Explain that the store has no data for this range and these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
@@ -72,7 +72,7 @@ def nothing_in_view(context: Context) -> None:
 
 
 def unreadable(reason: str) -> None:
-    """Show why the store cannot be read. The page retries automatically."""
+    """Show why the store cannot be read."""
     st.html(
         "<p class='headline'>The store cannot be read. This page retries automatically.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
@@ -80,7 +80,7 @@ def unreadable(reason: str) -> None:
 
 
 def cannot_show(sentence: str, reason: str) -> None:
-    """Show why the page cannot be drawn, for example because of an invalid file."""
+    """Show why the page cannot be drawn."""
     st.html(
         f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
         f"<p class='notice'>{wording.for_html(reason, 600)}</p>"

@@ -1,6 +1,6 @@
-"""Draw series as Plotly figures. Pure, without Streamlit.
+"""Draw series as Plotly figures. Pure.
 
-All charts over time have the same range and margins, so an instant is at the same position in each.
+Charts over time share range and margins: an instant has the same position in each.
 """
 
 import math
@@ -21,7 +21,6 @@ CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
     "scrollZoom": False, "doubleClick": False,
 }  # fmt: skip
-"""Plotly's options. The image download is the only button."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
 """Key in a figure's `meta`: the time zone of the time axis."""
@@ -32,7 +31,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Return instants in the reader's time zone. Plotly does not convert time zones."""
+    """Instants as local time. Plotly does not convert time zones."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -45,8 +44,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time, on a logarithmic axis that also includes the latencies
-    `around_s`."""
+    """Draw P50, P95 and P99 over time. The logarithmic axis also includes `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -56,10 +54,10 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # Omit latencies of 0, which a logarithmic axis cannot show.
+        # A logarithmic axis cannot show 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through one bin between two gaps is invisible. Only such a bin gets a marker,
-        # because drawing each marker takes time.
+        # A line through one bin between two gaps is invisible, so only such bins get markers, which
+        # take time to draw.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -100,10 +98,7 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Return round values for a logarithmic axis that includes a range.
-
-    The values are powers of ten and, if there is space, 3 times powers of ten, such as 0.3.
-    """
+    """Powers of ten that include a range and, if there is space, 3 times powers of ten."""
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -113,7 +108,7 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """Return about four round values for an axis from 0 to `largest`, with 0 first."""
+    """About four round values from 0 to `largest`."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
@@ -139,8 +134,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The time zone is beside the second line of the tick labels. Only the first tick of each
-        # day has this line, with the date.
+        # Beside the second line of the tick labels, which only each day's first tick has.
         xref="paper",
         yref="paper",
         x=1,
@@ -167,7 +161,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write a title above the left end of a row of subplots. The number of the first row is 1."""
+    """Write a title above the left end of a row of subplots, counted from 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},

@@ -1,4 +1,4 @@
-"""Describe data whose source sends less detail than the instrumentation. Pure."""
+"""Describe data from sources with less detail than the instrumentation. Pure."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ SCRAPED = (
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence about the requests that the instrumentation did not report, if any.
+    """A sentence about requests that the instrumentation did not report, if any.
 
     `table` has the column `source`.
     """
@@ -38,7 +38,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence about the number of servers whose only source is /metrics, if any."""
+    """A sentence about the servers whose only source is /metrics, if any."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -46,10 +46,7 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the samples that were skipped, or None if none was skipped.
-
-    For a long range, only the samples of a short interval in every `every_s` seconds are read.
-    """
+    """A sentence about skipped samples. `every_s` is None if none was skipped."""
     if every_s is None:
         return None
     return (

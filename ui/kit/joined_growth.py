@@ -1,7 +1,6 @@
-"""Return HTML about the growth of the latency of joined requests. Pure.
+"""HTML about the growth of joined requests' latency. Pure; external text is escaped.
 
-A joined request is one request of a user, joined over all engines that served it. All external text
-is escaped.
+A joined request is one request of a user, joined over all engines that served it.
 """
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
@@ -16,8 +15,8 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """Return the growth of each phase of the slowest joined requests, and a sentence about each
-    pool (the servers for prefill, and the servers for decode)."""
+    """The growth of each phase of the slowest joined requests, and a sentence about each pool of
+    servers."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

@@ -1,6 +1,6 @@
-"""Write joined requests as HTML: their phases, and their hops (the engines that served them).
+"""Joined requests as HTML: their phases, and their hops (the engines that served them).
 
-Pure. All external text is escaped.
+Pure; external text is escaped.
 """
 
 import html
@@ -37,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return a sentence that states how long the user waited, and where this was measured."""
+    """A sentence: how long the user waited, and where this was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -49,7 +49,7 @@ def sentence(request: JoinedRequest) -> str:
 
 
 def phases_table(request: JoinedRequest) -> str:
-    """Return the phases and their sum as a table."""
+    """The phases and their sum as a table."""
     rows = "".join(
         f"<tr><td>{PHASE_NAMES[phase]}<small> · {PHASE_MEANINGS[phase]}</small></td>"
         f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, request.e2e_s)}</td></tr>"
@@ -64,17 +64,14 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return a table of the engines that served a request. Each row links to the page of the
-    request as this engine reported it.
-    """
+    """The engines that served a request. A row links to the request as this engine reported it."""
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)
     return f"<table class='data'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table of joined requests. Each row links to the page of the request as its last
-    engine reported it."""
+    """Joined requests. A row links to the request as its last engine reported it."""
     names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

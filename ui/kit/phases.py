@@ -1,10 +1,8 @@
-"""Split a request's end-to-end time into layers, which sum to the end-to-end time.
+"""Split a request's end-to-end time into layers that sum to it. Pure.
 
-Pure. If the request has a step ledger (the record of its time in engine steps), the layers of
-prefill and decode contain only the request's own work. Other requests' work, preemption and stalls
-are then separate layers. Without a step ledger, the whole prefill is one layer, and the whole
-decode is one layer. Time that no phase explains is a layer of its own, never distributed over other
-layers.
+With a step ledger, prefill and decode contain only the request's own work; other requests' work,
+preemption and stalls are separate layers. Without one, prefill and decode are one layer each.
+Unexplained time is its own layer, never distributed over others.
 """
 
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""The layers, in the order of a request's phases. Charts stack the layers in this order."""
+"""In the order of a request's phases, in which charts stack them."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -57,9 +55,9 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Return a matrix (requests, layers) with the seconds of each layer of each request.
+    """Seconds per layer, as (requests, layers).
 
-    Each row sums to the request's `e2e_s`. A phase that never began has 0 seconds.
+    Each row sums to the request's `e2e_s`. A phase that never began has 0.
     """
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
@@ -82,15 +80,14 @@ def layers(table: pa.Table) -> Matrix:
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
-    rest[rest < 1e-6] = 0  # a rounding error: timestamps are exact to 1 ns, float sums are not
+    rest[rest < 1e-6] = 0  # rounding error of float sums
     return np.column_stack([*known, rest])
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Return the mean seconds of each layer per bin, and the number of requests per bin.
+    """Return the mean seconds per layer, (bins, layers), and the requests per bin, (bins,).
 
-    The means have the shape (bins, layers), and are NaN for empty bins. The numbers have the shape
-    (bins,).
+    The means are NaN for empty bins.
 
     Args:
         matrix: from `layers`.
@@ -111,7 +108,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took the most time in a set of requests, and its share of the time."""
+    """The layer with the most time in a set of requests, and its share."""
 
     layer: Layer
     share: float
@@ -121,7 +118,7 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """Return the layer that took the most time in the slowest 1 % of the requests, at least one.
+    """The largest layer of the slowest 1 % of the requests (at least one request).
 
     Args:
         matrix: from `layers`.

@@ -35,13 +35,12 @@ def chart(
     alt: str | None = None,
     on_select: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a chart with a download of its data.
+    """Draw a chart with downloads.
 
     Args:
         key: unique on the page, and the name of the downloaded file.
         alt: a description for screen readers.
-        on_select: called after a drag over the chart. The selection is then in Streamlit's session
-            state under `key`.
+        on_select: called after a drag. The selection is in Streamlit's session state under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))
@@ -69,8 +68,8 @@ def chart(
 
 
 def _picture_button(key: str, title: str, caption: str) -> str:
-    """Return the HTML of the picture's download button, which `picture_button.js` handles."""
-    # Plotly parses the title and the line under it as markup, and both contain external text.
+    """The download button, which `picture_button.js` handles."""
+    # Plotly parses both as markup, and both contain external text.
     lines = {
         "picture": key,
         "title": wording.for_plotly(title, 120),

@@ -1,7 +1,4 @@
-"""Describe the state of an objective: error budget, time until exhaustion, alert windows.
-
-Pure. The result is HTML in which all external text is escaped.
-"""
+"""Describe the state of an objective as HTML. Pure; external text is escaped."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,10 +25,9 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, zone: tzinfo, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Return the state of an objective as HTML, by default with its name.
+    """The state of an objective, by default with its name.
 
-    `zone` is the time zone of the times. `silent_s` is the seconds without data, or None while data
-    arrives.
+    `silent_s` is the seconds without data, or None while data arrives.
     """
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
@@ -74,8 +70,7 @@ def _counted_range(each: SloState, zone: tzinfo) -> str:
 
 
 def blind(each: SloState) -> str:
-    """Return the reason why an objective counts no recent requests, and how to fix this. Return ""
-    if the objective counts requests."""
+    """Why an objective counts no recent requests and how to fix this, or ""."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -127,7 +122,7 @@ def _budget_outlook(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
-    """Return one table row per group of an objective.
+    """A table row per group of an objective.
 
     `silent_s` is the seconds without data, or None while data arrives.
     """
@@ -146,8 +141,7 @@ def _group(each: SloState, silent_s: float | None) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        # The row omits the reason why the objective counts no requests, because the page shows this
-        # reason once for all groups.
+        # The page shows once, for all groups, why the objective counts no requests.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
@@ -158,10 +152,9 @@ def _group(each: SloState, silent_s: float | None) -> str:
 
 
 def windows(each: SloState) -> str:
-    """Return a table of the window pairs of the objective's alerts.
+    """The window pairs of the objective's alerts.
 
-    A pair is a long and a short window. The pair alerts if the burn rates over both windows are
-    above the factor of the pair.
+    A pair alerts if the burn rates over its long and its short window are above its factor.
     """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"

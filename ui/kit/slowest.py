@@ -1,4 +1,4 @@
-"""Build the table rows of the slowest requests. Pure."""
+"""The table rows of the slowest requests. Pure."""
 
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
@@ -19,10 +19,7 @@ _CONTENT: Final = "first_content_s"
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
-    """Return the row numbers of the slowest requests by a latency, slowest first.
-
-    Requests without this latency are skipped.
-    """
+    """Row numbers of the requests with the highest latency, slowest first."""
     values = floats(table, latency)
     known = np.flatnonzero(~np.isnan(values))
     if known.size > rows:
@@ -32,7 +29,7 @@ def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
 
 
 def key_of(row: Mapping[str, Any]) -> RequestKey:
-    """Return the key of the request in a row."""
+    """The key of the request in a row."""
     return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
 
@@ -44,10 +41,9 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of the slowest requests: its texts, and the lengths of the bars of its
-    phases.
+    """A row for each of the slowest requests: its texts, and the bars of its phases.
 
-    A bar's length is the phase's duration divided by the duration of the longest request.
+    Bars are relative to the longest request.
 
     Args:
         matrix: from `phases.layers`.
@@ -91,10 +87,7 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """Return the table's columns, with the selected latency first.
-
-    A narrow page shows only columns of low `rank`.
-    """
+    """The table's columns, the selected latency first. Narrow pages omit columns of high `rank`."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},

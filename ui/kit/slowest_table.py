@@ -1,6 +1,6 @@
 """Draw the table of the slowest requests, with links to their pages.
 
-The script sets all content as text, so it never parses external text as markup.
+The script sets content as text, so external text is never parsed as markup.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ FOLDER: Final = Path(__file__).parent
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> None:
-    """Draw the rows and columns from `slowest.shown_rows` and `slowest.shown_columns`."""
+    """Draw rows from `slowest.shown_rows` and columns from `slowest.shown_columns`."""
     if not rows:
         st.html("<p class='note'>No request in this range has this latency.</p>")
         return

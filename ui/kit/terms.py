@@ -64,5 +64,5 @@ LATENCY_NAMES: Final[dict[str, str]] = {
 
 
 def term(key: str, shown: str) -> str:
-    """Return a term as HTML, with its definition as a tooltip."""
+    """A term as HTML, with its definition as a tooltip."""
     return f'<abbr title="{html.escape(TERMS[key])}">{html.escape(shown)}</abbr>'

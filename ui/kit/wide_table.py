@@ -2,5 +2,5 @@
 
 
 def wide_table(table: str) -> str:
-    """Return a table's HTML in a box that scrolls, also with the keyboard."""
+    """A table's HTML in a box that scrolls, also with the keyboard."""
     return f"<div class='scrolling' tabindex='0'>{table}</div>"

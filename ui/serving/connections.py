@@ -1,6 +1,6 @@
-"""Limit the number of the explorer's connections, and the time to receive a request's head.
+"""Limit the explorer's connections, and the time to receive a request's head.
 
-uvicorn accepts any number of connections, and waits for a head without a timeout.
+uvicorn limits neither.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""Maximum number of connections. At the maximum, each new connection is closed at once.
+"""At the maximum, new connections are closed at once.
 
-Each open page has up to six connections, the maximum of a browser to one host. The maximum of 768
-connections is below the usual limit of 1,024 open files.
+A browser opens up to six connections to one host. 768 connections are below the usual limit of
+1,024 open files.
 """
 HEAD_S: Final = 20.0
-"""Maximum time to receive a request's head.
+"""Maximum time to receive a request's head, as in Apache's mod_reqtimeout (`RequestReadTimeout
+header=20`).
 
-Apache's mod_reqtimeout has the same value (`RequestReadTimeout header=20`). uvicorn itself closes a
-connection that stays idle for 5 s after a response.
+uvicorn closes a connection that stays idle for 5 s after a response.
 """
 
 
@@ -36,8 +36,7 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close the connection if no new request has begun since the last check, `HEAD_S` seconds
-        ago."""
+        """Close the connection if no request has begun since the last check."""
         if self.transport.is_closing() or self not in self.connections:
             return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

@@ -1,8 +1,7 @@
-"""Check, before every page, who the reader is, and whether they may see the page.
+"""Check, before every page, who the reader is and whether they may see it.
 
-The OpenID provider's claims about the reader, such as the e-mail address, are in a cookie that
-Streamlit signs. The claims are checked each time that a page is drawn, so an open page shows no new
-data after the session has ended.
+The OpenID provider's claims are in a cookie that Streamlit signs. They are checked at each drawing:
+after the session has ended, an open page shows no new data.
 """
 
 import time
@@ -25,7 +24,7 @@ from ui.kit import wording
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""Maximum time by which the provider's clock may be ahead of this machine's clock."""
+"""How far the provider's clock may be ahead of this machine's."""
 
 
 class SignInVerdict(StrEnum):
@@ -37,9 +36,9 @@ class SignInVerdict(StrEnum):
     ENDED = "ended"
     REFUSED = "refused"
     UNVERIFIED = "unverified"
-    """The provider has not verified the reader's e-mail address."""
+    """The provider has not verified the e-mail address."""
     NO_ROLE = "no role"
-    """The reader's claims give no role."""
+    """The claims give no role."""
     MALFORMED = "malformed claims"
     """A claim that grants roles is malformed."""
 
@@ -75,7 +74,7 @@ def judge(
 
 
 def readers_access() -> Access | None:
-    """Return what the current reader may see, or None for everything.
+    """What the current reader may see; None for everything.
 
     Raises:
         NotAllowed: the reader has no role.
@@ -94,18 +93,18 @@ def _access(claims: Mapping[str, Any], settings: SignIn, roles: Roles) -> Access
 
 
 def claims_of_reader() -> Mapping[str, Any]:
-    """Return the current reader's claims, from the cookie."""
+    """The current reader's claims, from the cookie."""
     return st.user.to_dict()
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """Return a person's name for the audit log: the e-mail address or the subject."""
+    """A person's name for the audit log: the e-mail address or the subject."""
     name = claims.get("email") or claims.get("sub")
     return name if isinstance(name, str) else "unknown"
 
 
 def readers_name() -> str:
-    """Return the current reader's name for the audit log."""
+    """The current reader's name for the audit log."""
     return "no sign-in" if in_force() is None else name_of(claims_of_reader())
 
 
@@ -120,8 +119,8 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
     if EVERYBODY in settings.allow:
         return SignInVerdict.ALLOWED
     email = claims.get("email")
-    # Reject an address that is not ASCII. `lower` converts some letters of other alphabets to ASCII
-    # letters, which could result in another person's address.
+    # Reject non-ASCII: `lower` converts some letters to ASCII, which could give another person's
+    # address.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return SignInVerdict.REFUSED
     email = email.lower()
@@ -133,7 +132,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
 
 
 def passes() -> bool:
-    """Return whether the page may be shown. If it may not be shown, show the sign-in link."""
+    """Whether the page may be shown. If not, show the sign-in link."""
     settings = in_force()
     if settings is None:
         return True
@@ -146,10 +145,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Return a function that checks the session, and then draws a page's body.
-
-    Each rerun of the body therefore checks the session again.
-    """
+    """Return a body that checks the session at each run."""
     settings = in_force()
     if settings is None:
         return body
@@ -187,9 +183,9 @@ def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> Non
 
 
 def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
-    """Return why a page is not shown, as HTML.
+    """Why a page is not shown, as HTML.
 
-    `email` is from the claims. `failed` states whether the last sign-in failed.
+    `email` is from the claims. `failed`: the last sign-in failed.
     """
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"

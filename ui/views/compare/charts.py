@@ -1,4 +1,4 @@
-"""Draw the charts of the Compare page. Pure."""
+"""The charts of the Compare page. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,11 +24,11 @@ PARTS: Final = {
 
 
 def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.Figure:
-    """Draw the percentile before the change, the parts of the difference, and the percentile after
-    it.
+    """Draw the percentile before and after the change, and between them the parts of the
+    difference.
 
-    `change` is the 95 % confidence interval of the part "change", in seconds. `name` is a
-    percentile and a latency, such as `P95 TTFT`.
+    `change` is the 95 % interval of the part "change", in seconds. `name` is a percentile and a
+    latency, such as `P95 TTFT`.
     """
     figure = go.Figure()
     figure.add_trace(_bar("before", 0.0, parts.before_s, END, name, wording.seconds))
@@ -55,10 +55,7 @@ def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.
 
 
 def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
-    """Draw the percentile before and after the change, by load.
-
-    The load is the number of requests that ran when a request arrived.
-    """
+    """Draw the percentile before and after the change, by the running requests at arrival."""
     points = answer.decision.curve
     figure = go.Figure()
     loads = [each.load for each in points]

@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class CompareData:
-    """The data of the page. `problem` is the reason why `answer` is None."""
+    """The data of the page. `problem` says why `answer` is None."""
 
     answer: CompareAnswer | None
     problem: str | None
@@ -27,10 +27,7 @@ class CompareData:
 
 
 def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
-    """Return which requests are compared: those before a change, and those after it.
-
-    Return None if the view compares two values of a label, and the reader has not chosen both yet.
-    """
+    """The requests before and after a change; None until the reader has chosen both label values."""
     if view.split and not (view.before and view.after):
         return None
     if not view.split:
@@ -52,7 +49,7 @@ def read_compare(
 ) -> CompareData:
     """Compare the requests before a change with the requests after it.
 
-    `metric` is a latency, such as ttft. `quantile` is p50, p95 or p99. With `replay`, the total
+    `metric` is a latency, such as ttft; `quantile` is p50, p95 or p99. With `replay`, the total
     change is computed by replay.
     """
     if sides is None:

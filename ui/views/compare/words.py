@@ -1,4 +1,4 @@
-"""Write the texts of the Compare page. Pure."""
+"""The texts of the Compare page. Pure."""
 
 import html
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ UNKNOWN: Final = "–"
 
 
 def headline(answer: CompareAnswer) -> str:
-    """Return the finding as HTML."""
+    """The finding as HTML."""
     return html.escape(finding(answer, wording.seconds))
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """Return the number of requests, the range and the filters, before and after the change."""
+    """The requests, range and filters before and after the change."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -44,11 +44,9 @@ def _range(window: Window, zone: tzinfo) -> str:
 
 
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
-    """Return notes as HTML: the limits of the result, and whether an earlier prediction was
-    right."""
+    """The limits of the result, and whether an earlier prediction was right, as HTML."""
     found = answer.decision
-    # If the difference was not divided into parts, omit the first reason for this, which the
-    # headline already contains.
+    # Without parts, the headline already contains the first reason.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
@@ -61,7 +59,7 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
 
 
 def parts(answer: CompareAnswer) -> str:
-    """Return the parts of the difference as an HTML table."""
+    """The parts of the difference as an HTML table."""
     found = answer.decision
     if found.parts is None or found.before_s is None or found.after_s is None:
         return ""
@@ -89,10 +87,7 @@ def parts(answer: CompareAnswer) -> str:
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """Return as HTML the coefficients of the model of engine steps, before and after the change.
-
-    Return an empty text if the coefficients are unknown.
-    """
+    """The coefficients of engine steps before and after the change as HTML; empty if unknown."""
     found = answer.coefficients
     if found is None:
         return ""
@@ -113,7 +108,7 @@ def coefficients(answer: CompareAnswer) -> str:
 
 
 def objectives(answer: CompareAnswer) -> str:
-    """Return the attainment of each objective as an HTML table; empty without objectives."""
+    """The attainment of each objective as an HTML table; empty without objectives."""
     if not answer.objectives:
         return ""
     rows = [

@@ -1,5 +1,6 @@
-"""Draw the section about lookups in the caches of applications and gateways. If the cache answers,
-the model gets no request, so no bill includes the answer.
+"""The section about caches of applications and gateways.
+
+If a cache answers, the model gets no request, so no bill includes the answer.
 """
 
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ def show(found: CachesAnswer, view: View) -> None:
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
-    """Return sentences about the hit rate, and the time and the cost that hits saved."""
+    """The hit rate, and what hits saved."""
     text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
@@ -86,7 +87,7 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
 
 
 def table(found: CachesAnswer) -> str:
-    """Return the lookups by tenant and route as a table."""
+    """The lookups by tenant and route as a table."""
     head = (
         "<tr><th>tenant</th><th>route</th><th>hits</th><th>misses</th><th>hit rate</th>"
         "<th>95 % interval</th><th>hit p50</th><th>hit p95</th><th>lookup, hit</th>"
@@ -131,10 +132,7 @@ def _interval(group: CacheGroup) -> str:
 
 
 def similarity(found: CachesAnswer) -> go.Figure:
-    """Draw the hits and misses by similarity.
-
-    The similarity is between the prompt and the nearest entry of a semantic cache.
-    """
+    """Draw the hits and misses by the prompt's similarity to the nearest cache entry."""
     figure = go.Figure()
     xs = [each.from_similarity + 0.5 / BINS for each in found.similarity]
     for name, ys, colour in (

@@ -20,14 +20,14 @@ from ui.views.cost.read import CostStep
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""A smaller share of the bill is not drawn, because it would be invisible."""
+"""A smaller share of the bill is invisible, and not drawn."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class BillPart:
-    """A part of the bill. The bar of the part begins at `from_usd`, where the previous bar ends."""
+    """A part of the bill. Its bar begins at `from_usd`, where the previous bar ends."""
 
     name: str
     usd: float
@@ -46,7 +46,7 @@ MEANINGS: Final = {
 
 
 def parts(line: BillLine) -> list[BillPart]:
-    """Return the bill's parts in order, without parts that are too small to see."""
+    """The bill's parts in order, without parts that are too small to see."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -136,10 +136,7 @@ def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> g
 def payers_over_time(
     steps: Sequence[CostStep], label: str, window: Window, zone: tzinfo
 ) -> go.Figure:
-    """Draw the cost per hour over time for each value of a label, such as each tenant.
-
-    The most expensive values are drawn separately, and all other values as one sum.
-    """
+    """Draw the cost per hour for each value of a label. The cheapest values are drawn as one sum."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
         for step in steps
@@ -270,10 +267,10 @@ def table_rows(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> list[list[object]]:
-    """Return the rows of a CSV with the cost of each group. The first row is the header.
+    """The cost of each group for a CSV, with a header.
 
-    Costs are in US dollars and not rounded. An unknown value is an empty cell. `managed_usd` is the
-    price at a managed API, by the group's label values.
+    Costs are US dollars, not rounded; an unknown value is an empty cell. `managed_usd` is the price
+    at a managed API, by the group's label values.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

@@ -55,7 +55,7 @@ START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=price
 
 @dataclass(frozen=True, slots=True)
 class CostData:
-    """The data of the page for one range."""
+    """The data of the page."""
 
     spending: RangeCosts
     cached: CachesAnswer
@@ -63,7 +63,7 @@ class CostData:
 
     @property
     def simulated(self) -> bool:
-        """True if any data comes from the simulator."""
+        """Whether any data comes from the simulator."""
         return self.spending.simulated
 
 

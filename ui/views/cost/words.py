@@ -1,7 +1,4 @@
-"""Write the texts and tables of the Cost page.
-
-Pure. The result is HTML in which all external text is escaped.
-"""
+"""The texts and tables of the Cost page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -28,15 +25,15 @@ from ui.views.cost.read import RangeCosts
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""The page mentions idle time if it is more than this share of the bill."""
+"""The page mentions idle time above this share of the bill."""
 NOTHING: Final = 0.005
-"""Because the range is widened to whole minutes, a part of the bill may be wrong by up to this
-share of the bill. A part may even be negative."""
+"""The widening to whole minutes may falsify a part by this share of the bill, even to a negative
+value."""
 UNKNOWN_NAME: Final = "unknown"
 
 
 def sentence(found: RangeCosts, total: BillLine, view: View) -> str:
-    """Return the bill in one sentence, with the share of the selected requests."""
+    """The bill, and the share of the selected requests."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
     if "replica" in view.equals:
@@ -77,10 +74,8 @@ def _for_requests(total: BillLine) -> str:
 
 
 def sides(found: Sides, total: BillLine) -> str:
-    """Return a table of prefill and decode: cost, time in steps, MFU and MBU.
-
-    MFU is the share of the peak FLOP/s. MBU is the share of the peak memory bandwidth.
-    """
+    """Prefill and decode: cost, time in steps, MFU (of peak FLOP/s) and MBU (of peak memory
+    bandwidth)."""
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
@@ -117,7 +112,7 @@ def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str
 
 
 def advice(total: BillLine) -> str | None:
-    """Return advice about an unusually large part of the bill, or None if there is no such part."""
+    """Advice about an unusually large part of the bill, or None."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
@@ -136,7 +131,7 @@ def advice(total: BillLine) -> str | None:
 
 
 def rates(bill: Bill) -> str:
-    """Return the prices of the engines, each with its source."""
+    """The prices of the engines, with their sources."""
     named = sorted(
         {
             f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
@@ -158,7 +153,7 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """Return the cost per group as a table with bars. A group's name links to its requests.
+    """The cost per group as a table with bars. A group's name links to its requests.
 
     `managed_usd` is the price at a managed API, by the group's label values.
     """
@@ -197,8 +192,7 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of the group's requests have a price, do not show the cost per token: it would be
-    # too low, because the tokens of all requests count.
+    # With unpriced requests, the cost per token would be too low: the tokens of all requests count.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -220,7 +214,7 @@ def _row(
 
 
 def how_priced(groups: Sequence[BillGroup]) -> str:
-    """Return a sentence if a cost was computed without the step ledger, otherwise ""."""
+    """A sentence if a cost was computed without the step ledger, otherwise ""."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -232,7 +226,7 @@ def how_priced(groups: Sequence[BillGroup]) -> str:
 
 
 def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> str:
-    """Return a table of the self-hosted and the managed cost, by model."""
+    """The self-hosted and the managed cost, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = "".join(
         f"<tr><td>{wording.for_html(each.model)}</td>"
@@ -250,10 +244,7 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
 
 
 def against(found: RangeCosts, total: BillLine) -> str:
-    """Return sentences that compare the bill with the same tokens at a managed API.
-
-    The sentences include the break-even rate, above which self-hosting is cheaper.
-    """
+    """The bill compared with the same tokens at a managed API, with the break-even rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -297,13 +288,13 @@ def against(found: RangeCosts, total: BillLine) -> str:
 
 
 def now_rps(found: RangeCosts) -> float:
-    """Return the mean request rate per second while an engine was up."""
+    """Requests per second while an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """Return an example of an entry in the price file, to compare a model with a managed API."""
+    """An entry of the price file that compares a model with a managed API."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
@@ -312,7 +303,7 @@ def managed_example(models: Sequence[str]) -> str:
 
 
 def price_example(unpriced: Sequence[Unpriced]) -> str:
-    """Return an example price file for the servers without a price."""
+    """A price file for the servers without a price."""
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
@@ -333,7 +324,7 @@ def _yaml(text: str) -> str:
 
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
-    """Return which servers have no price, and the reason."""
+    """Which servers have no price, and why."""
     reasons = []
     for each in unpriced[:MAX_UNPRICED]:
         what = (
@@ -349,7 +340,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 
 
 def drawn(found: Energy) -> str:
-    """Return a sentence about the energy that the GPUs used, and its CO₂."""
+    """The energy that the GPUs used, and its CO₂."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else ", estimated from idle time"
     grams = found.co2_g
@@ -365,7 +356,7 @@ def drawn(found: Energy) -> str:
 
 
 def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
-    """Return notes about time and requests that the bill omits or bills inexactly."""
+    """Notes about time and requests that the bill omits or bills inexactly."""
     sentences = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)

@@ -78,7 +78,7 @@ def _line(replica: ReplicaRow, measure: Measure, fleet: FleetReplicas) -> list[f
 
 
 def as_csv(replicas: Sequence[ReplicaRow], fleet: FleetReplicas) -> str:
-    """Return all measures of all replicas as CSV, with a row for each replica and bin.
+    """All measures as CSV: a row for each replica and bin.
 
     An unknown value is an empty cell. Times are in UTC.
     """

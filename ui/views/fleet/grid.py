@@ -1,9 +1,8 @@
-"""Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
+"""Convert engine samples to a grid per measure: a row per replica, a column per bin. Pure.
 
-Pure. For a gauge, a cell has the maximum in the bin. Numbers of requests are then summed over the
-replica's engines; for all other gauges, the cell has the maximum over the engines. For a counter, a
-cell has the rate per second in the bin, or the ratio of two counters' increases. Each process of an
-engine counts a part of the engine's work, so the rates of the processes are summed.
+A gauge's cell is the maximum in the bin. Numbers of requests are summed over a replica's engines;
+other gauges take the maximum engine. A counter's cell is the rate per second, summed over
+processes, because each counts a part of the engine's work; or the ratio of two counters' increases.
 """
 
 from collections.abc import Sequence
@@ -30,22 +29,20 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples in which requests were queued. The page shows this share as text, not as a
-chart."""
+"""The share of samples with queued requests, shown as text, not as a chart."""
 
 Grid = FloatArray
-"""The values of one measure, as (replicas, bins). A cell without a sample is NaN."""
+"""(replicas, bins) values of one measure; NaN without a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and the number of the engine process that sent each sample. The samples of one
-    process are called a line."""
+    """The samples, and the engine process (line) that sent each."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) the row of each line's replica in the grids; −1 if the replica is not selected."""
+    """(lines,) the row of each line's replica in the grids; −1 if it is not selected."""
     engine: IntArray
     """(lines,) the index of each line's engine among the engines of all replicas."""
 
@@ -53,7 +50,7 @@ class _Lines:
 def engine_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the grid of each measure of engines, by the key of the measure.
+    """The grid of each engine measure, by its key.
 
     Args:
         table: with `ENGINE_COLUMNS`.
@@ -112,7 +109,7 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the mean bandwidth and the lowest clock of each replica's GPUs, as grids.
+    """The mean bandwidth and the lowest clock of each replica's GPUs.
 
     `table` has `GPU_COLUMNS`. `index` is (samples,), the bin of each sample.
     """
@@ -142,7 +139,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
-    # numpy compares rows of several columns slowly, so replace (replica, engine) by one number.
+    # numpy compares rows of several columns slowly: one number for (replica, engine).
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -152,13 +149,13 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """Return the index of each key among the sorted distinct keys."""
+    """The index of each key among the sorted distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return the row of each sample's replica, or −1 if it is not selected."""
+    """The row of each sample's replica; −1 if it is not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
     found: IntArray = of_code[samples.replica.codes].astype(np.int64)
@@ -206,7 +203,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum of the values in each cell, or NaN without a known value."""
+    """The sum of each cell's values; NaN without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

@@ -1,6 +1,6 @@
 """Combine each replica's measures, and find its problems. Pure.
 
-A problem is a short text, with the number that shows the problem. Replicas get no score.
+A problem is a short text with the number that shows it. Replicas get no score.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,30 +23,23 @@ from ui.views.fleet.grid import WAITED, Grid
 SLOW_SHARE: Final = 0.05
 """The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""With fewer slow requests than this, the replicas are not compared."""
+"""With fewer slow requests, the replicas are not compared."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""A replica has a problem if its share of slow requests, divided by the share of the other
-replicas, is at least this. The lower end of the ratio's 95 % interval must reach this value. This
-value is above 1, because with many requests even a tiny difference is significant, but is not a
-problem."""
+"""The least share of slow requests, relative to the other replicas, that is a problem, for the
+lower end of the 95 % interval. With many requests, even a tiny difference is significant."""
 QUEUEING: Final = 0.5
-"""A replica has a problem if requests waited in at least this share of its samples."""
+"""The share of a replica's samples with waiting requests that is a problem."""
 RECENT_PARTS: Final = 6
-"""`QUEUEING` is checked for the whole range, and for its last 1/RECENT_PARTS alone. So a queue that
-began only recently is also a problem."""
+"""`QUEUEING` is also checked for the last 1/RECENT_PARTS of the range, to find a recent queue."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a replica.
-
-    `what` is one or two words, `why` has the number that shows the problem, and `weight` sorts the
-    replicas.
-    """
+    """A problem: one or two words, the number that shows it, and a weight that sorts the replicas."""
 
     what: str
     why: str
@@ -55,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """A replica's number of requests, and the P99 of TTFT with its interval."""
+    """A replica's requests, and the P99 of TTFT with its interval."""
 
     requests: int
     p99_s: float | None
@@ -65,9 +58,9 @@ class ReplicaTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """The servers whose requests are slow more often than those of the other servers.
+    """The servers whose requests are slow more often than others'.
 
-    A server is a replica with one engine, or one engine of a replica with several engines.
+    A server is a replica with one engine, or one of a replica's several engines.
     """
 
     hits: Sequence[RiskRatio]
@@ -79,16 +72,16 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """Facts about one replica, in addition to its measures. An unknown fact is None."""
+    """Facts besides the measures. An unknown fact is None."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of the GPU samples with a throttled clock."""
+    """Share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     differing_arguments: Sequence[str] = ()
-    """Arguments whose values differ from those of most replicas of the same model."""
+    """Arguments that differ from most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class ReplicaRow:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """The values of each measure over time, as (bins,)."""
+    """(bins,) values of each measure."""
     whole: Mapping[str, float | None]
     """The value of each measure over the whole range."""
     traffic: ReplicaTraffic | None
@@ -106,7 +99,7 @@ class ReplicaRow:
 
     @property
     def weight(self) -> int:
-        """The sum of the weights of the replica's problems."""
+        """Sum of the problems' weights."""
         return sum(problem.weight for problem in self.problems)
 
 
@@ -118,8 +111,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of all replicas with several engines: the replica and the engine's number, by the
-    name of the server (see `Imbalance`)."""
+    """By server (see `Imbalance`), the engines of replicas with several engines."""
 
     @property
     def servers(self) -> int:
@@ -129,7 +121,7 @@ class FleetReplicas:
 
     @property
     def with_problems(self) -> Sequence[ReplicaRow]:
-        """The replicas with at least one problem."""
+        """Replicas with at least one problem."""
         return [replica for replica in self.replicas if replica.problems]
 
 
@@ -143,7 +135,7 @@ def fleet(
     facts: Mapping[str, ReplicaFacts],
     engines: Mapping[str, EngineName] = MappingProxyType({}),
 ) -> FleetReplicas:
-    """Return the replicas with their measures and problems.
+    """The replicas with their measures and problems.
 
     Args:
         names: the replicas, in the order of the rows of `over_time` and `whole`.
@@ -235,7 +227,7 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
+        ttft_s: (n,) TTFT in seconds; NaN if unknown or not streamed.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -256,13 +248,11 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
 
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
-    """Return the servers whose requests are slow more often than those of the other servers.
-
-    Return None if there is only one server, or if there are too few requests.
+    """The servers whose requests are slow more often; None for one server or too few requests.
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
+        ttft_s: (n,) TTFT in seconds; NaN if unknown or not streamed.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -271,7 +261,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     if there.size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
         return None
     threshold = quantile(values, 1 - SLOW_SHARE)
-    assert threshold is not None  # quantile returns None only without values
+    assert threshold is not None
     slow = values > threshold
     requests = Requests(
         np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}
@@ -291,10 +281,9 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
+    """Whether a server's P99 of TTFT is significantly higher, and by more than `MIN_GROWTH_RATIO`.
 
-    The ratio of the two P99s must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many
-    requests that are only a little slower would count as slow.
+    With many requests, a tiny difference is significant.
 
     Args:
         ttft_s: (n,) TTFT of the requests of all servers, in seconds.

@@ -1,4 +1,4 @@
-"""Find the bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
+"""The bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns that the roofline model needs in addition to `grid.ENGINE_COLUMNS`."""
+"""Columns of the roofline model besides `grid.ENGINE_COLUMNS`."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MAX_ROWS: Final = 50
 """Maximum number of engines to analyse."""
@@ -34,10 +34,7 @@ MAX_ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bottleneck of one engine over the whole range, found with the roofline model.
-
-    If the bottleneck is unknown, `window` is None, and `why` is the reason.
-    """
+    """The bottleneck of one engine over the whole range. If it is unknown, `why` is the reason."""
 
     replica: str
     engine: int
@@ -56,7 +53,7 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """Return the bottleneck of each engine.
+    """The bottleneck of each engine.
 
     Args:
         samples: with `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
@@ -100,7 +97,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return an engine's stall ratio and prompt ratio, from its step counters."""
+    """An engine's stall ratio and prompt ratio."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)
@@ -122,7 +119,7 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """Return a table of engines: bottleneck, memory time and compute time."""
+    """A table of engines with their bottlenecks."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -145,11 +142,10 @@ def _sentences(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: RooflineWindow) -> str:
-    """Return a sentence with the verdict.
+    """The verdict. If neither memory nor compute is the bottleneck, the step counters explain it.
 
-    If neither memory nor compute is the bottleneck, the step counters explain the verdict. Only
-    step time that scheduled work does not explain is evidence of an overhead of the CPU or of
-    kernel launches.
+    Only step time that scheduled work does not explain is evidence of CPU or kernel launch
+    overhead.
     """
     text = sentence(window)
     if window.verdict is not RooflineVerdict.OVERHEAD_BOUND:

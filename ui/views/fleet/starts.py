@@ -1,4 +1,4 @@
-"""Draw the starts of engines: a bar of parts per start, and a table. Pure."""
+"""The starts of engines: a bar of parts per start, and a table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
 MAX_BARS: Final = 12
-"""Maximum number of starts on the page. If there are more starts, the page shows only the newest
-starts."""
+"""Maximum number of starts on the page: the newest."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -32,16 +31,16 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""Colours of the parts of a start, from the palette of a request's phases. Starting processes and
-importing modules have the same colour."""
+"""From the palette of a request's phases. Starting processes and importing modules share a colour.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts in the range. For each start, it has the first requests that were
-    slower than all later requests of about the same length.
+    `slow_first` has the starts in the range, with the first requests that were slower than all
+    later ones of about the same length.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -49,10 +48,8 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine, and all starts that became ready since an instant.
-
-    The result has only the newest `MAX_BARS` starts, in order of time.
-    """
+    """The last start of each engine, and all that became ready since an instant: the newest
+    `MAX_BARS`."""
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [
         each
@@ -63,7 +60,7 @@ def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStar
 
 
 def as_html(found: Starts, zone: tzinfo) -> str:
-    """Return the bars, the table and the sentences about the starts as HTML."""
+    """The bars, the table and the sentences about the starts as HTML."""
     if not found.shown:
         return (
             "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "

@@ -1,6 +1,6 @@
-"""Draw the table of replicas. The browser's script sets all content as text, not as markup.
+"""The table of replicas. The script sets content as text, not as markup.
 
-Only `show` uses Streamlit; all other functions are pure.
+Only `show` uses Streamlit.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The measures with a column in the table, and the rank of the column. A narrow page shows only
-columns of low rank."""
+"""The columns of measures, with their ranks. Narrow pages omit columns of high rank."""
 
 
 def show(
@@ -43,10 +42,9 @@ def show(
     dated: bool,
     has_gpus: bool,
 ) -> None:
-    """Draw a table of the first `MAX_REPLICAS` replicas.
+    """Draw the first `MAX_REPLICAS` replicas.
 
-    `href` returns the link for a replica. If `dated`, times have a date. Without `has_gpus`, the
-    GPU columns are omitted.
+    `href` returns the link for a replica. If `dated`, times have a date.
     """
     component = st.components.v2.component(
         "tailspan.fleet",
@@ -62,7 +60,7 @@ def show(
 
 
 def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
-    """Return the column headers. A narrow page shows columns of low `rank`."""
+    """The column headers."""
     return [
         {
             "name": "name",
@@ -109,9 +107,9 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """Return a row for each replica: the texts of its cells, and the values of its small charts.
+    """A row for each replica: the texts of its cells, and the values of its small charts.
 
-    The values are between 0 and 1. All charts of one measure have the same scale.
+    Values are from 0 to 1, with the same scale for all charts of a measure.
     """
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
@@ -135,7 +133,7 @@ def rows(
 
 
 def top(fleet: FleetReplicas, measure: Measure) -> float:
-    """Return the top of a measure's scale: 100 %, or the maximum over all replicas."""
+    """The top of a measure's scale: 100 %, or the maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [

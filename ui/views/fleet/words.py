@@ -1,4 +1,4 @@
-"""Write the texts of the Fleet page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Fleet page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -13,15 +13,14 @@ from ui.views.fleet.configs import ConfigGroup, shown
 from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. Instead of the names of all other replicas, the
-sentence contains their number."""
+"""Maximum number of replicas that a sentence names."""
 EVEN: Final = 1.5
-"""The load is balanced if the busiest server has at most 1.5 times the requests of the least busy
-server."""
+"""The load is balanced if the busiest server has at most this many times the requests of the least
+busy."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
-    """Return a sentence that states how many replicas there are, and which have problems.
+    """How many replicas there are, and which have problems.
 
     `incident` is the newest incident that overlaps the range, if any.
     """
@@ -50,10 +49,9 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
 
 
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
-    """Return a sentence about whether the servers have about the same load and latency.
+    """Whether the servers have about the same load and latency; None for a single server.
 
-    Return None if there is only one server. `kind` is `replica`, or `engine` if a replica has
-    several engines.
+    `kind` is `replica`, or `engine` if a replica has several.
     """
     if servers < 2:
         return None
@@ -92,10 +90,9 @@ def _shares(found: Imbalance, kind: str) -> str:
 
 
 def without_samples(replicas: int, one_in: int) -> str | None:
-    """Return a sentence about the replicas that have requests but no engine samples, if any.
+    """A sentence about replicas with requests but no engine samples, if any.
 
-    Args:
-        one_in: 1 in `one_in` requests was read, so the number of replicas may be too low.
+    If 1 in `one_in` requests was read, their number may be too low.
     """
     if not replicas:
         return None
@@ -105,7 +102,7 @@ def without_samples(replicas: int, one_in: int) -> str | None:
 
 
 def ignored_filters(labels: Sequence[str]) -> str | None:
-    """Return a sentence about filters that do not apply to engines, if any."""
+    """A sentence about filters that do not apply to engines, if any."""
     if not labels:
         return None
     listed = " or ".join(labels)
@@ -116,13 +113,12 @@ def ignored_filters(labels: Sequence[str]) -> str | None:
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """Return a sentence about the share of requests that were read, or None if all were read."""
+    """A sentence about the share of requests that were read; None if all were."""
     return f"TTFT and imbalance are computed from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[ConfigGroup]) -> str:
-    """Return a table of the configurations, with their differences from the most common
-    configuration."""
+    """The configurations, with their differences from the most common one."""
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)

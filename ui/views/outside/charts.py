@@ -1,4 +1,4 @@
-"""Draw the charts of the Outside page. Pure."""
+"""The charts of the Outside page. Pure."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -39,7 +39,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Two rows may have the same name, so the y axis has row numbers instead of names.
+                # Two rows may have the same name, so the axis has row numbers.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,
@@ -70,7 +70,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # The legend uses the whole width, so that a phone shows several entries in one row.
+        # The whole width, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
@@ -118,9 +118,9 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
 
 
 def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure | None:
-    """Draw the share of failed probes over time, with a row for each place that has failures.
+    """Draw the share of failed probes over time, with a row for each place; None without failures.
 
-    A place is an endpoint as seen from a region. Return None if no probe failed.
+    A place is an endpoint as seen from a region.
     """
     shown = [p for p in answer.endpoints if p.answered < p.sent][:MAX_BARS]
     if not shown:
@@ -152,10 +152,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """Return at most `MAX_LINES` places to draw as lines, in the order of the table.
-
-    Places with more failures are preferred, and then places with more probes.
-    """
+    """At most `MAX_LINES` places to draw: those with the most failures, then with the most probes."""
     ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 

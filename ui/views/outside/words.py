@@ -1,7 +1,4 @@
-"""Write the texts and tables of the Outside page. Pure.
-
-Regions, endpoints and reasons of failures are external text, and are escaped.
-"""
+"""The texts and tables of the Outside page. Pure; external text is escaped."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -14,7 +11,7 @@ from ui.kit.wide_table import wide_table
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
 MAX_NAMED: Final = 3
-"""Maximum number of places that a sentence names. A place is an endpoint as seen from a region."""
+"""Maximum number of places (an endpoint as seen from a region) that a sentence names."""
 _NS: Final = 10**9
 
 START: Final = """\
@@ -26,11 +23,7 @@ HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown":
 
 
 def example(endpoint: str) -> str:
-    """Return an example of `probes.yaml`.
-
-    Args:
-        endpoint: the collector's address for OTLP over HTTP.
-    """
+    """An example of `probes.yaml`. `endpoint` is the collector's address for OTLP over HTTP."""
     return f"""\
 region: eu-west
 every: 30s
@@ -42,12 +35,12 @@ endpoints:
 
 
 def name(place: EndpointResults) -> str:
-    """Return the endpoint and the region as plain text, which the caller must escape."""
+    """The endpoint and the region as plain text, which the caller must escape."""
     return f"{place.endpoint} from {place.region or 'an unknown region'}"
 
 
 def sentence(answer: OutsideAnswer) -> str:
-    """Return the finding as HTML."""
+    """The finding as HTML."""
     found = answer.endpoints
     sent, good = sum(p.sent for p in found), sum(p.answered for p in found)
     endpoints = wording.counted(len({p.endpoint for p in found}), "endpoint")
@@ -63,7 +56,7 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(endpoints: Sequence[EndpointResults]) -> str:
-    """Return the sentence about the places with the lowest share of answered probes, or ""."""
+    """The places with the lowest share of answered probes, or ""."""
     ratios = [p.success_ratio for p in endpoints if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in endpoints if p.success_ratio == lowest]
@@ -81,7 +74,7 @@ def _worst(endpoints: Sequence[EndpointResults]) -> str:
 
 
 def notes(answer: OutsideAnswer) -> list[str]:
-    """Return sentences about data that is missing or estimated, as HTML."""
+    """What is missing or estimated, as HTML."""
     sentences = []
     if answer.scale > 1:
         sentences.append(
@@ -104,8 +97,7 @@ def notes(answer: OutsideAnswer) -> list[str]:
 
 
 def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
-    """Return sentences that compare, for each region, the best self-hosted endpoint with the best
-    managed endpoint."""
+    """For each region, the best self-hosted and the best managed endpoint."""
     sentences = []
     for region in sorted({p.region for p in endpoints}, key=str):
         best = {
@@ -132,7 +124,7 @@ def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
 
 
 def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
-    """Return a table with a row for each endpoint and region."""
+    """A table with a row for each endpoint and region."""
     heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "by a cache"]
     heads += ("first content P50", "P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
@@ -146,7 +138,7 @@ def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
 
 
 def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
-    """Return a table of the reasons why probes failed or were not sent, or ""."""
+    """The reasons why probes failed or were not sent as a table, or ""."""
     rows = [
         [
             *_names(p),
@@ -166,7 +158,7 @@ def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
 
 
 def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
-    """Return a table of network times and the prefix cache's effect, or "" if neither is known."""
+    """Network times and the prefix cache's effect as a table, or "" if neither is known."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []
@@ -200,7 +192,7 @@ def _interval(cache: CacheEffect) -> str:
 
 
 def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
-    """Return a table of the cost of probing, and when certificates expire."""
+    """The cost of probing, and when certificates expire."""
     days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
     heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
     rows = []
@@ -217,7 +209,7 @@ def _certificate(ends_s: float | None, now_s: float) -> str:
         return UNKNOWN
     try:
         day = f"{datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d}"
-    except (ValueError, OverflowError, OSError):  # the date is outside the years 1 to 9999
+    except (ValueError, OverflowError, OSError):  # outside the years 1 to 9999
         return UNKNOWN
     left_s = ends_s - now_s
     return f"{day} (ended)" if left_s <= 0 else f"{day} (in {wording.span(left_s)})"

@@ -15,11 +15,11 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Percentiles whose usual range is drawn as a band. A reader could not distinguish three bands."""
+"""Percentiles with a usual band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum number of bins to omit at the end of the range, because most of their requests still
-run."""
+"""Bins at the end of the range that are omitted at most because most of their requests still run.
+"""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -42,9 +42,7 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw P50, P95 and P99 of one latency, with the thresholds of the objectives.
-
-    Bands show the usual values of P50 and P99.
+    """Draw P50, P95 and P99 of one latency, the objectives' thresholds, and usual bands.
 
     Args:
         before: the baseline, whose percentiles are the usual values.
@@ -224,9 +222,9 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the 10th and the 90th percentile of the rates: the ends of the usual band.
+    """The 10th and the 90th percentile of the rates.
 
-    Bins without requests are excluded, because their data may be missing.
+    Bins without requests may have missing data, and are excluded.
     """
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
@@ -235,9 +233,8 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # Omit the newest bins if most of their requests still run. A refused request is reported at
-    # once, but a served request only when it ends, so the share of refused requests would be too
-    # high.
+    # Omit the newest bins if most of their requests still run: refusals are reported at once, so
+    # their share would be too high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -249,7 +246,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
-    """Return the ranges in order of time, and join ranges that overlap or touch."""
+    """The ranges in order of time, joined if they overlap or touch."""
     joined: list[TimeRange] = []
     for from_ns, to_ns in sorted(time_ranges):
         if joined and from_ns <= joined[-1][1]:
@@ -262,7 +259,7 @@ def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[TimeRange], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines. Overlapping incidents are one band."""
+    """Draw incidents as bands behind the lines."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

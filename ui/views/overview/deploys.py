@@ -1,8 +1,8 @@
-"""Compare the latencies before and after the latest deploy, and show the result in a sentence.
+"""Compare the latencies before and after the latest deploy, in a sentence.
 
 A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it is computed in the background. The comparison is computed again when the range after the deploy
-has reached the next length in `STEPS_S`.
+it runs in the background, again whenever the range after the deploy reaches the next length in
+`analysis.compare.deploys.STEPS_S`.
 """
 
 import html
@@ -41,24 +41,23 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A deploy, and the page element that shows the sentence about this deploy."""
+    """A deploy, and the page element with the sentence about it."""
 
     element: Any
     deploy: Deploy
 
 
 def show(context: Context, deploy: Deploy) -> Place:
-    """Draw the sentence with the newest comparison that was already computed."""
+    """Draw the sentence with the newest computed comparison."""
     place = Place(st.empty(), deploy)
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison, if enough time has passed since the deploy. Call this function
-    after everything else is drawn.
+    """Start a newer comparison if it is due. Call this after everything else is drawn.
 
-    A live page shows the result at its next refresh. A page that is not live waits for the result.
+    A live page shows the result at its next refresh; other pages wait for it.
     """
     engine, deploy = context.engine, place.deploy
     after = deploy.after(context.window.to_unix_ns)
@@ -79,7 +78,7 @@ def complete(context: Context, place: Place) -> None:
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
-    # A page about a past range must not show a comparison with data after this range.
+    # A page about a past range must not show a comparison with later data.
     past = None if context.view.live else deploy.after(context.window.to_unix_ns)
     return ("deploy", deploy, past)
 
@@ -97,7 +96,7 @@ def sentence(
     window: Window,
     zone: tzinfo,
 ) -> str:
-    """Return one or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
+    """One or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
 
     `found` is the comparison, the reason why there is none, or None if it was not computed yet.
     """
@@ -119,7 +118,7 @@ def sentence(
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
-    """Return an instant to the minute, with the date if the range ends on another day."""
+    """An instant to the minute, with the date if the range ends on another day."""
     day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
     last = wording.clock(window.to_unix_ns, zone, date=True)
     return at if last.startswith(day) else f"{day} {at}"

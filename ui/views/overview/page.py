@@ -45,7 +45,7 @@ FAILURES_HELP: Final = "\n".join(
 
 @dataclass(frozen=True, slots=True)
 class OverviewData:
-    """The data of the page for one range."""
+    """The data of the page."""
 
     window: Window
     states: tuple[SloState, ...]
@@ -54,7 +54,7 @@ class OverviewData:
     newest_unix_ns: int | None
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, EventCounts]]
-    """Counts of the requests that match the filters, by objective; empty without filters."""
+    """By objective, the counts of the requests that match the filters; empty without filters."""
     cause: CurrentCause | None
     deploy: Deploy | None
 
@@ -211,7 +211,7 @@ def _trend_charts(context: Context, found: OverviewData) -> None:
     burned = [
         (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
-        # Omit incidents of objectives on probes, because the charts show requests.
+        # The charts show requests, not probes.
         if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]

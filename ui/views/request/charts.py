@@ -1,7 +1,7 @@
-"""Draw the charts of one request. Pure, without Streamlit.
+"""The charts of one request. Pure.
 
-All charts begin at the request's receipt, and have the same range and margins, so an instant is at
-the same position in each.
+All begin at the request's receipt, with the same range and margins: an instant has the same
+position in each.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the duration of the request. The rest of the axis is for labels
-beside the bars."""
+"""Length of the axis divided by the request's duration. The rest is for labels beside the bars."""
 NEAR: Final = 0.2
 """Labels of instants that are closer than this share of the axis are stacked."""
 NAME_PX: Final = 15
@@ -94,10 +93,8 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return, for each label, the lowest row in which the label overlaps no earlier label.
-
-    `shares` has the position of each label as a share of the axis.
-    """
+    """The lowest row in which each label overlaps no earlier one. `shares` are positions on the
+    axis."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -106,9 +103,8 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour (a request in the same engine at the same time). The prefill of
-    a neighbour that delayed the request is coloured.
-    """
+    """Draw a row for each neighbour. The prefill of a neighbour that delayed the request is
+    coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -167,7 +163,6 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
 
 
 def _end_of_id(name: str) -> str:
-    """Return the last characters of an id, because ids usually differ at their ends."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
@@ -213,8 +208,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample covers the time since the previous sample, so draw its value over
-                    # this time ("vh").
+                    # "vh": a sample covers the time since the previous sample.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[series.shown(value) for value in values.tolist()],
@@ -253,7 +247,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """Return a slice with the samples within the axis, and with one more sample on each side."""
+    """The samples within the axis, and one more on each side."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

@@ -1,7 +1,7 @@
-"""Find a request's neighbours: the requests in the same engine at the same time. Pure.
+"""A request's neighbours (the requests in the same engine at the same time), and their delays.
+Pure.
 
-Also compute how long each neighbour delayed the request. Times are seconds since the request's
-receipt, limited to the duration of the request.
+Times are seconds since the request's receipt, limited to its duration.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds of requests."""
+"""Maximum number of requests to draw. A batch may contain hundreds."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -27,7 +27,7 @@ COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "que
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A request in the same engine. The times of its prefill are None if unknown."""
+    """A request in the same engine."""
 
     key: RequestKey
     name: str
@@ -47,8 +47,8 @@ class Neighbour:
 class Neighbours:
     """The neighbours of a request.
 
-    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` neighbours: those that delayed
-    the request longest, and if there is space, those that overlapped with it longest.
+    `drawn` has at most `MAX_DRAWN` of all `number` neighbours: those with the longest delay, then
+    with the longest overlap.
     """
 
     drawn: Sequence[Neighbour]
@@ -59,11 +59,10 @@ class Neighbours:
 
 
 def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neighbours:
-    """Return the neighbours of a request, which is the row `victim` of the table.
+    """The neighbours of the request in row `victim`.
 
-    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see
-    `diagnosis.one_request`) has the row numbers of the neighbours that delayed the request, and the
-    delays.
+    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the
+    rows of the neighbours that delayed the request, and the delays.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -111,8 +110,7 @@ def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neig
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence that states how many neighbours there are, and how long they delayed the
-    request."""
+    """How many neighbours there are, and how long they delayed the request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"

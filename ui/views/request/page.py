@@ -34,10 +34,9 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key: the id that the address contained when the page last set the text field."""
+"""Session key: the id in the address when the page last set the text field."""
 MAX_LISTED: Final = 6
-"""Maximum number of requests in the list of requests that delayed the shown request. The chart
-shows more requests."""
+"""Maximum number of listed requests that delayed the shown one. The chart shows more."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
@@ -99,8 +98,7 @@ def show(context: Context, found: RequestPageData) -> None:
 
 
 def _ask(request_id: str) -> None:
-    # Set the text field only if the address has changed. Otherwise a rerun would replace the text
-    # that a reader is typing.
+    # Otherwise a rerun would replace the text that a reader is typing.
     if "request_id" not in st.session_state or st.session_state.get(SHOWN) != request_id:
         st.session_state["request_id"] = st.session_state[SHOWN] = request_id
     st.text_input(
@@ -131,10 +129,9 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
 
 
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
-    """Search again. A running request is stored only after it has ended."""
+    """Search again: a running request is stored only after it has ended."""
     try:
-        # Skip the first call, which Streamlit makes while it runs the page: the page has just
-        # searched.
+        # Skip the first call, while Streamlit runs the page, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:

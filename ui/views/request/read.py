@@ -1,7 +1,6 @@
 """Read the Request page's data from the store.
 
-Other requests that were in the same engine may still arrive, so results are cached for only a
-minute. All viewers with the same access share the cache.
+Other requests in the same engine may still arrive, so results are cached for only a minute.
 """
 
 import time
@@ -40,7 +39,7 @@ _RECORDED: Final = "recorded_request"
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Time to read before and after a request. Two samples of an engine are at most this far apart."""
+"""Time to read before and after a request: the largest gap between an engine's samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +55,20 @@ class RequestDetails:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The user's request, joined over all engines that served it. None if one engine did both
-    prefill and decode."""
+    """The user's request, joined over its engines; None if one engine did both prefill and decode.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The times of the oldest and the newest stored request. The page shows these times if a
-    request was not found."""
+    """The times of the oldest and the newest stored request."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """Return the requests with this id, the earliest first. The id is a request id, a trace id or
-    TRACE/SPAN."""
+    """The requests with this request id, trace id or TRACE/SPAN, the earliest first."""
     try:
         with store_errors():
             return shared(
@@ -91,7 +88,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
 
 
 def _record(key: RequestKey, *, found: bool) -> None:
-    """Write to the audit log that the reader opened a request, but not again for a refresh."""
+    """Write to the audit log that the reader opened a request, once per opening."""
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening

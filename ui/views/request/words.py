@@ -1,4 +1,4 @@
-"""Write the texts of the Request page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Request page. Pure HTML; external text is escaped."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -16,11 +16,9 @@ ENOUGH: Final = 20
 """Minimum number of similar requests for a comparison."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. A note below the table has the sum of all other
-tenants."""
+"""Maximum number of tenants in the table of delays. A note has the sum of the others."""
 MIN_SHARE: Final = 0.05
-"""A part of the request's time is omitted from the sentence if it is less than this share of the
-whole."""
+"""A smaller share of the request's time is omitted from the sentence."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -32,7 +30,7 @@ _ENDED: Final = {
 
 
 def sentence(row: Mapping[str, Any], account: LatencyAccount, zone: tzinfo) -> str:
-    """Return a sentence: the request's outcome, its duration, and the part that took longest."""
+    """The request's outcome, its duration, and the parts that took longest."""
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
@@ -70,9 +68,7 @@ def _largest_parts(account: LatencyAccount, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """Return a sentence that compares the request with similar requests. Return None if no latency
-    of the request is known.
-    """
+    """The request compared with similar requests; None if none of its latencies is known."""
     like = " ".join(
         [
             "requests",
@@ -103,7 +99,7 @@ def _share_of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """Return a sentence about what the row's source does not report, or None."""
+    """What the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.SOURCE_NOTES:
         return f"This request is {data_sources.SOURCE_NOTES[source]}."
@@ -119,7 +115,7 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list: the first as a clock time, the others as time since then."""
+    """The instants: the first as a clock time, the others as time since then."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (
@@ -134,7 +130,7 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 
 def parts_table(account: LatencyAccount, whole_s: float) -> str:
-    """Return a table of the parts of the request's time, and their sum."""
+    """The parts of the request's time, and their sum."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
@@ -151,7 +147,7 @@ def parts_table(account: LatencyAccount, whole_s: float) -> str:
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
-    """Return a table: how long each tenant's requests delayed this request."""
+    """How long each tenant's requests delayed this request."""
     rows = "".join(
         f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
         f"<td>{wording.count(each.requests)}</td>"
@@ -180,7 +176,7 @@ def _share(seconds: float, whole_s: float) -> str:
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """Return all stored fields as a table, by their names in the database and the CLI."""
+    """All stored fields as a table, by their names in the database and the CLI."""
     rows = "".join(
         f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
         for name, value in row.items()

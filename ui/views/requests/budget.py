@@ -1,4 +1,4 @@
-"""The section of the Requests page: how the slow requests spent a latency budget."""
+"""The section of the Requests page about how the slow requests spent a latency budget."""
 
 import os
 from dataclasses import replace
@@ -33,7 +33,7 @@ TOO_MANY: Final = (
 
 
 def show(context: Context, *, too_many: bool) -> None:
-    """Draw a control to choose a budget, and a table of how the slow requests spent it.
+    """Draw a choice of budgets, and how the slow requests spent the chosen one.
 
     With `too_many`, the range has too many requests to read them one by one.
     """
@@ -66,11 +66,7 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """Return the budgets that the reader can choose.
-
-    The reader's own budget is included only if an environment variable names its file, or if the
-    page's address names this budget.
-    """
+    """All budgets. The reader's own only if its file is configured, or if the address names it."""
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 

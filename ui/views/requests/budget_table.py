@@ -1,4 +1,4 @@
-"""Write how the slow requests spent a budget as HTML. All external text is escaped."""
+"""How the slow requests spent a budget, as HTML. External text is escaped."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +16,7 @@ _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """Return the finding, the table, and by how much each layer's time must shrink, as HTML."""
+    """The finding, the table, and by how much each layer's time must shrink."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]

@@ -1,4 +1,4 @@
-"""Draw the charts of the Requests page: time per phase, and the engines' state. Pure."""
+"""The charts of the Requests page: time per phase, and the engines' state. Pure."""
 
 import math
 from datetime import tzinfo

@@ -38,8 +38,7 @@ def read(context: Context) -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # The cached rollups include the slowest requests by one latency. Read the rollups again if the
-    # reader has selected another latency.
+    # Cached rollups contain the slowest requests by one latency. Read them again for another.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

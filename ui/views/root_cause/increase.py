@@ -1,6 +1,6 @@
-"""Draw the increase of a latency as a waterfall of horizontal bars. Pure.
+"""The increase of a latency as a waterfall of horizontal bars. Pure.
 
-Each step is the growth of one part of the latency. The steps sum to the increase.
+Each step is the growth of one part. The steps sum to the increase.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Parts that changed by less than this share of the growth are combined into one step."""
+"""Parts that changed by less than this share of the growth are one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class IncreaseBar:
-    """The growth of a part of the latency, as one bar.
-
-    The bar begins at `from_s` seconds, and ends at `from_s` + `growth_s`. The growth may be
-    negative.
-    """
+    """The growth of a part of the latency, which may be negative. The bar begins at `from_s`."""
 
     name: str
     colour: str
@@ -37,10 +33,7 @@ class IncreaseBar:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
-    """Return a step for each part, in the order of a request's phases.
-
-    The last step combines all parts with a small growth. The steps sum to the total growth.
-    """
+    """A step for each part, in the order of a request's phases; the last combines small parts."""
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
     large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]
@@ -80,7 +73,7 @@ def figure(found: Sequence[IncreaseBar]) -> go.Figure:
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Leave space on both sides for the number beside the longest bar.
+        # Space on both sides for the number beside the longest bar.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
         tickvals=ticks,
         ticktext=[wording.tick_seconds(tick) for tick in ticks],

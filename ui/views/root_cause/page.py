@@ -104,11 +104,7 @@ def show(context: Context, found: RootCauseData) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the joined requests' latency, and the causes in each pool of servers (prefill or
-    decode).
-
-    Nothing is shown unless prefill and decode are on different servers.
-    """
+    """Show the joined requests' latency and the causes in each pool of servers, if there are pools."""
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -122,7 +118,7 @@ def _joined_section(context: Context, explanation: Explanation) -> None:
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
-    """Return the view of an incident, with the latency of its verdict."""
+    """The view of an incident, with the latency of its verdict."""
     found = read(context)
     answer = found.stored_answer(incident)
     verdict = found.verdict(incident) if answer is None else answer.verdict
@@ -132,10 +128,10 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 
 
 def explaining(context: Context, found: RootCauseData, part: Window) -> View:
-    """Return the view that explains a part of the chart over which the reader dragged.
+    """The view that explains a part of the chart over which the reader dragged.
 
-    The baseline is the time from the start of the chart to the start of the part. If this time is
-    shorter than the part, or had an incident, the view has the default baseline.
+    The baseline is the chart before the part; the default one if that is too short or had an
+    incident.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -145,11 +141,9 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 
 
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
-    """Return the explanation, in which the shares of the causes were computed by replay.
+    """The explanation with shares from a replay, or from a stored answer to the same question.
 
-    The shares come from a stored answer to the same question, if there is one. Explanations of the
-    same causes use the same replay, so the verdict on an incident and the list of causes have the
-    same shares.
+    The verdict on an incident and the list of causes share a replay, so their shares are equal.
     """
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
@@ -167,7 +161,7 @@ def _incident(
     found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """Return the incident and its verdict as HTML, or an empty text if there is no incident.
+    """The incident and its verdict as HTML, or "".
 
     `tested` returns an explanation with shares that were computed by replay.
     """
@@ -182,7 +176,7 @@ def _incident(
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The chosen baseline has too little data to show the cause, so use the default baseline.
+        # The chosen baseline has too little data to show the cause: use the default one.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
@@ -192,19 +186,17 @@ def _incident(
 def _shown_answer(
     context: Context, found: RootCauseData, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the answer that the server stored for the incident, or None if the page must compute
-    it."""
+    """The incident's stored answer, or None if the page must compute it."""
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
-    # The server stored an answer without a replay, because the replay took too long. A page that is
-    # not live has time for the replay.
+    # The server stored the answer without a replay that took too long. A page that is not live has
+    # time for it.
     return None if answer.replay_took_too_long and not context.view.live else answer
 
 
 def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
-    """Return the name of the selected range if the page also shows an incident's answer about
-    another range. Otherwise return an empty text."""
+    """The name of the selected range if the page also answers about an incident's range, or ""."""
     incident = _shown_incident(context.view, found)
     if incident is None or (answer := _shown_answer(context, found, incident)) is None:
         return ""
@@ -214,8 +206,7 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Return whether the stored answer fits the page: the filters are the same, and so is the
-    baseline if the reader chose one."""
+    """Whether the stored answer has the page's filters, and its baseline if the reader chose one."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -224,16 +215,13 @@ def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> b
 
 
 def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
-    """Return the incident in the address, or else the first incident in the range.
-
-    Incidents of objectives on requests come before incidents of objectives on probes.
-    """
+    """The incident in the address, or else the first in the range; those on probes come last."""
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
 
 def _reason(context: Context, explanation: Explanation, selected: str) -> str:
-    """Return as HTML the causes, and a sentence that states how their shares were computed."""
+    """The causes as HTML, and how their shares were computed."""
     if not explanation.causes:
         return words.reason(explanation, selected)
     window = context.window
@@ -243,8 +231,8 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the incident, the verdict and the causes. Return the page elements that contain the
-    incident and the causes; None for an element that was not drawn."""
+    """Draw the incident, the verdict and the causes. Return the elements of the incident and the
+    causes, which are None if not drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -284,15 +272,14 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
 
 
 def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
-    """Draw the whole distribution of the latency, and let the reader drag over a part of it."""
+    """Draw the distribution of the latency, over which the reader can drag."""
     view, zone = context.view, context.zone
     shape = found.heatmap(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own key. Otherwise, the selection box would stay on the chart when the
-    # range changes.
+    # A key per range: the selection box would stay on the chart when the range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"

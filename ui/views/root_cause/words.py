@@ -1,4 +1,4 @@
-"""Write the texts of the Root cause page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Root cause page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _PLACES: Final = {
 
 
 def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
-    """Return the verdict: which latency rose, by how much, since when, for how many requests."""
+    """The verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         if explanation.requests and not explanation.baseline_requests:
@@ -101,7 +101,7 @@ def _baseline_time(explanation: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict as HTML, with the words of `tailspan explain`."""
+    """The incident and its verdict, with the words of `tailspan explain`."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -109,7 +109,7 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return the incident with its stored answer, and when the answer was computed."""
+    """The incident with its stored answer, and when it was computed."""
 
     def moment(unix_ns: int) -> str:
         return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
@@ -119,7 +119,7 @@ def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str
 
 
 def probe_incident(row: IncidentRow, zone: tzinfo) -> str:
-    """Return an incident of an objective on probes, with a link to the Outside page."""
+    """An incident of an objective on probes, with a link to the Outside page."""
     where = View(last=None, page="outside", incident=f"{row.slo}@{row.fired_unix_s}")
     return (
         f"<p class='headline'>Incident <b>{wording.for_html(row.slo, 63)}</b>"
@@ -136,8 +136,7 @@ def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(explanation: Explanation) -> str:
-    """Return compliance with the objectives for this latency, or an empty string if there are
-    none."""
+    """Compliance with the objectives for this latency, or ""."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -160,7 +159,7 @@ def _subject_of_counts(each: Attainment, metric: str) -> str:
 def still_slow(
     explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 ) -> str | None:
-    """Return a sentence if requests are slow although the latency has not grown, otherwise None."""
+    """A sentence if requests are slow although the latency has not grown, otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -176,8 +175,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence with the compared ranges. If the baseline was chosen to end before an
-    incident (`before`), the sentence names this incident."""
+    """The compared ranges, and the incident `before` which the baseline was chosen to end, if any."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -193,16 +191,16 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Return the words that introduce a text about the selected range, if the page also has a text
-    about the whole incident."""
+    """Introduces a text about the selected range, if the page also has one about the whole
+    incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
 def reason(explanation: Explanation, selected: str = "") -> str:
-    """Return as HTML the first cause with its actions, the other causes, and the unexplained share.
+    """The first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is the text from `selected_range` if the page also shows a text about another range,
-    otherwise an empty text.
+    `selected` is from `selected_range` if the page also shows a text about another range, otherwise
+    "".
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
@@ -225,10 +223,9 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """Return a sentence that states how the shares of the causes were computed.
+    """How the shares of the causes were computed.
 
-    `frozen_link` is the address of the same range on a page that does not refresh. The address is
-    None if the page already does not refresh.
+    `frozen_link` is the address of the same range without refreshes; None if the page has none.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
@@ -244,7 +241,7 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now, and actions to try.
+    """The numbers of a cause before and now, and actions to try.
 
     `with_levers` is false for the first cause, whose actions the page shows elsewhere.
     """
@@ -270,17 +267,15 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title, without the share, so that it stays the same on each refresh."""
+    """A cause's title, without the share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     return first_upper(" ".join(shown))
 
 
 def hits(explanation: Explanation) -> str:
-    """Return the kinds of requests that are slow more often than others, as HTML.
-
-    An example of a kind is "requests of tenant acme". The text also has the number of tested kinds.
-    """
+    """The kinds of requests, such as "requests of tenant acme", that are slow more often than
+    others."""
     shown = explanation.dimensions[:MAX_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
     if not shown:
@@ -328,7 +323,7 @@ def _value(value: str) -> str:
 
 
 def network(explanation: Explanation) -> str:
-    """Return sentences about the regions from which the network time grew, as HTML."""
+    """The regions from which the network time grew."""
     return "".join(
         f"<p class='notice'>{wording.for_html(network_sentence(each, wording.seconds), 400)}</p>"
         for each in explanation.network
@@ -336,7 +331,7 @@ def network(explanation: Explanation) -> str:
 
 
 def contradictions(explanation: Explanation) -> str:
-    """Return the reasons to doubt the verdict, as HTML."""
+    """The reasons to doubt the verdict."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>"
         for each in explanation.contradictions

@@ -15,7 +15,7 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""The percentiles with a tick on the axis. A narrow page has no space for more ticks."""
+"""The percentiles with a tick. A narrow page has no space for more."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
@@ -63,8 +63,8 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
     """Draw P50 and P99 over the values of a sweep, with the present value.
 
-    If the engines cannot keep up at a value, the latency depends on how long the load lasts. The
-    chart then has a cross at the top instead of the latency.
+    Where the engines cannot keep up, the latency depends on how long the load lasts: a cross at the
+    top replaces it.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]
@@ -125,7 +125,7 @@ def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
         figure.update_layout(
             yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
         )
-    # Add the present value if the sweep does not contain it.
+    # The sweep may not contain the present value.
     order = sorted(dict.fromkeys([*names, now]), key=number_of)
     figure.update_xaxes(
         type="category",

@@ -49,8 +49,7 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key: the change, the sweep and the present configuration when the controls were set
-last."""
+"""Session key: the change, the sweep and the present configuration of the controls."""
 
 
 def read(context: Context) -> WhatIfData:
@@ -133,8 +132,7 @@ def show(context: Context, found: WhatIfData) -> None:
 def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
-    # Set the controls only if the change, the sweep or the present configuration has changed.
-    # Otherwise a refresh of a live page would replace values that the reader has not submitted yet.
+    # Otherwise a refresh of a live page would replace values that are not submitted yet.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
         _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
@@ -166,7 +164,7 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         for name, label in zip(
             FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
-            # Extend the slider if the address contains a factor outside the slider's usual range.
+            # The address may contain a factor outside the slider's usual range.
             value = state[f"what_if_{name}"]
             least, most = min(0.1, value), max(5.0, value)
             right.slider(label, least, most, step=0.1, key=f"what_if_{name}")
@@ -202,7 +200,7 @@ def _router(name: str) -> str:
 
 
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
-    """Return the changes that have a control, by name, and the texts of all other changes."""
+    """The changes that have a control, by name, and the texts of all others."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Write the texts of the What if page. Pure."""
+"""The texts of the What if page. Pure."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -31,12 +31,11 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A value of a sweep is as good as the best if its P99 is at most this factor times the shortest
-P99."""
+"""A value of a sweep is as good as the best if its P99 is at most this many times the shortest."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
-    """Return a sentence: the P99 of a latency now and after the change."""
+    """The P99 of a latency now and after the change."""
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
@@ -59,14 +58,14 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """Return the interval in brackets after a space, or an empty string if there is no interval."""
+    """The interval in brackets after a space, or ""."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
 def present(swept: SweepAnswer) -> str:
-    """Return the present value in the same form as the values of the sweep."""
+    """The present value in the form of the sweep's values."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
@@ -75,11 +74,8 @@ def present(swept: SweepAnswer) -> str:
 
 
 def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
-    """Return a sentence about the result of a sweep.
-
-    If the sweep varies the load, the sentence names the highest load that the engines can serve. If
-    the sweep varies a setting, the sentence names the value with the shortest P99.
-    """
+    """The result of a sweep: the highest load that the engines serve, or the best value of a
+    setting."""
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
     kept = {
@@ -120,10 +116,9 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """Return a sentence with the highest load at which all SLOs are met, or "" if nothing was
-    predicted for the SLOs.
+    """The highest load at which all SLOs are met; "" without predictions for SLOs.
 
-    Engines may keep up with a load at which requests are too slow for the SLOs.
+    Engines may keep up with a load that is too slow for the SLOs.
     """
     judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
     if not judged:
@@ -141,9 +136,9 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 
 
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
-    """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
+    """The measured latency, and the prediction of each value of a sweep, as a table.
 
-    `link` returns the address of the page that predicts the effect of a change.
+    `link` returns the address of the page that predicts a change.
     """
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
@@ -179,8 +174,7 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
 
 
 def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
-    """Yield notes on missing intervals, saturation, requests that were left out, and the
-    assumptions of the predictions."""
+    """Notes on missing intervals, saturation, omitted requests and assumptions."""
     if not swept.intervals:
         yield (
             "There are no intervals, because the range has too many requests. Follow the link of a "
@@ -198,7 +192,7 @@ def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield a note for each reason why requests were left out."""
+    """A note for each reason why requests were left out."""
     for why, number in answer.left_out.items():
         yield f"{wording.counted(number, 'request')} left out: {html.escape(why)}."
 
@@ -208,7 +202,7 @@ def _usd(value: float | None) -> str:
 
 
 def table(answer: WhatIfAnswer) -> str:
-    """Return the measured, replayed and predicted percentiles as an HTML table."""
+    """The measured, replayed and predicted percentiles as a table."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
@@ -231,9 +225,9 @@ def table(answer: WhatIfAnswer) -> str:
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
-    """Return the changes to try as an HTML table, and notes below it.
+    """The changes to try as a table, with notes.
 
-    `link` returns the address of the page that predicts the effect of a change.
+    `link` returns the address of the page that predicts a change.
     """
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
@@ -270,7 +264,7 @@ def _percent(gain: Predicted) -> str:
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
+    """Notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
