@@ -270,7 +270,7 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the request key in a pasted link or key; any other text unchanged; None for no text."""
+    """The request key in a pasted link or key; any other text unchanged; None for no text."""
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, query = text.partition("?")

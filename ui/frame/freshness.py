@@ -44,7 +44,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """Attributes for `connection.js`: the time of this refresh, and the seconds between refreshes."""
+    """For `connection.js`: the time of this refresh, and the seconds between refreshes."""
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]
     return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"

@@ -22,7 +22,7 @@ _PARSED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives in the files, and their errors. `problem` says why the files cannot be read."""
+    """The objectives in the files, their errors, and why the files cannot be read (`problem`)."""
 
     texts: Mapping[str, str]
     parsed: tuple[Objective, ...] = ()
@@ -32,7 +32,7 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives whose requests or probes Tailspan counts. Prometheus evaluates the others."""
+        """Those whose requests or probes Tailspan counts. Prometheus evaluates the others."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property

@@ -9,7 +9,7 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity of a replica over time. `key` is in the page's address, as in `measure=queue`."""
+    """One quantity of a replica over time. Addresses contain its key, as in `measure=queue`."""
 
     key: str
     name: str
