@@ -4,7 +4,7 @@ Charts over time share range and margins: an instant has the same position in ea
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
@@ -90,8 +90,7 @@ def percentiles(
     figure.update_yaxes(
         type="log",
         range=[math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **axis_ticks(ticks, wording.tick_seconds),
         title={"text": f"{name}, log scale", "standoff": 6},
     )
     return over_time(figure, window, zone, height=270)
@@ -115,6 +114,45 @@ def linear_ticks(largest: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
     return [step * number for number in range(int(largest / step + 1e-9) + 1)]
+
+
+def axis_ticks(values: Sequence[float], shown: Callable[[float], str]) -> dict[str, Any]:
+    """The arguments of an axis with ticks at these values."""
+    return {"tickvals": list(values), "ticktext": [shown(each) for each in values]}
+
+
+def plain(figure: go.Figure, height: int, margin: Mapping[str, int], **more: Any) -> go.Figure:
+    """Apply the layout of all charts: no background, no dragging. `margin` updates `MARGIN`."""
+    return figure.update_layout(
+        height=height,
+        margin={**MARGIN, **margin},
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        **more,
+    )
+
+
+def step_bar(name: str, start: float, size: float, colour: str, label: str, hover: str) -> go.Bar:
+    """A horizontal bar of a waterfall, with a label beside it."""
+    return go.Bar(
+        y=[name],
+        x=[size],
+        base=[start],
+        orientation="h",
+        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+        text=[label],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate=f"{hover}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def waterfall(figure: go.Figure, bars: int, left: int) -> go.Figure:
+    """Apply the layout of a waterfall with this many bars, and `left` pixels for their names."""
+    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    return plain(figure, 84 + 28 * bars, {"l": left, "t": 18, "b": 40}, bargap=0.32)
 
 
 def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
@@ -146,18 +184,15 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
         font={"size": 10},
         opacity=0.8,
     )
-    figure.update_layout(
+    return plain(
+        figure,
+        height,
+        {},
         meta={ZONE: wording.zone_name(zone, window.to_unix_ns).removeprefix("times in ")},
-        height=height,
-        margin=MARGIN,
         legend={**LEGEND, **figure.layout.legend.to_plotly_json()},
         hovermode="x unified",
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
         uirevision="kept",
     )
-    return figure
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:

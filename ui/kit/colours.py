@@ -52,6 +52,9 @@ SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f
 
 THRESHOLD: Final = "#2f8f5b"
 
+TOTAL: Final = "#85817a"
+"""The total below the steps of a waterfall."""
+
 BROKEN: Final = "#c8242b"
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"

@@ -10,6 +10,7 @@ from diagnosis.explanation import ExplanationVerdict
 from store.joined.read import MAX_ROWS
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS
+from ui.kit.tables import table
 
 _WIDEST = 300
 
@@ -33,24 +34,21 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
 def _growth(growth: TailGrowth, latency: str) -> str:
     share = growth.slowest_share
     which = "all requests" if share == 1.0 else f"the slowest {wording.percent(share)}"
-    rows = "".join(
-        f"<tr><td>{PHASE_NAMES[each.phase]}<small> · {PHASE_MEANINGS[each.phase]}</small></td>"
-        f"{_cells(each.baseline_s, each.now_s)}</tr>"
+    grown = [
+        (PHASE_NAMES[each.phase], PHASE_MEANINGS[each.phase], each.baseline_s, each.now_s)
         for each in growth.phases
         if max(each.baseline_s, each.now_s) > 0
-    )
-    return (
-        f"<table class='data'><thead><tr><th>{latency} of {which}</th><th>before</th>"
-        f"<th>now</th><th>growth</th></tr></thead><tbody>{rows}<tr><td><b>whole</b></td>"
-        f"{_cells(growth.baseline_s, growth.now_s)}</tr></tbody></table>"
-    )
+    ]
+    rows = [
+        (f"{name}<small> · {meaning}</small>", *_times(was_s, now_s))
+        for name, meaning, was_s, now_s in grown
+    ]
+    whole = ("<b>whole</b>", *_times(growth.baseline_s, growth.now_s))
+    return table((f"{latency} of {which}", "before", "now", "growth"), [*rows, whole])
 
 
-def _cells(was_s: float, now_s: float) -> str:
-    return (
-        f"<td>{wording.seconds(was_s)}</td><td>{wording.seconds(now_s)}</td>"
-        f"<td>{wording.signed_seconds(now_s - was_s)}</td>"
-    )
+def _times(was_s: float, now_s: float) -> tuple[str, str, str]:
+    return wording.seconds(was_s), wording.seconds(now_s), wording.signed_seconds(now_s - was_s)
 
 
 def _pool(pool: Pool) -> str:

@@ -1,7 +1,9 @@
 """The key of one request, in addresses and tables. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ui.kit.instants import LATEST_UNIX_S
 from ui.kit.time_bins import SECOND_NS
@@ -17,6 +19,11 @@ class RequestKey:
     received_unix_ns: int | None
     trace_id: str
     span_id: str
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> "RequestKey":
+        """The key of a stored row."""
+        return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
     def __str__(self) -> str:
         if self.received_unix_ns is None:

@@ -11,8 +11,8 @@ from analysis.slo_states import SloState
 from telemetry import durations
 from telemetry.printable import first_upper
 from ui.kit import slo_text, wording
+from ui.kit.tables import table
 from ui.kit.terms import term
-from ui.kit.wide_table import wide_table
 
 DAY_S: Final = 86_400
 STATE_TEXTS: Final = {
@@ -126,20 +126,16 @@ def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
 
     `silent_s` is the seconds without data, or None while data arrives.
     """
-    head = (
-        "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
-        "<th>burn rate</th></tr>"
-    )
-    rows = "".join(_group(each, silent_s) for each in found)
-    return wide_table(f"<table class='data groups'>{head}{rows}</table>")
+    heads = ("group", "", "missed", "of", "budget left", "burn rate")
+    return table(heads, [_group(each, silent_s) for each in found], "groups")
 
 
-def _group(each: SloState, silent_s: float | None) -> str:
+def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
     status = each.status
     values = ", ".join(value or "unknown" for _, value in each.objective.group)
     left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
     burning = status.burns[status.burning_s]
-    cells = (
+    return (
         wording.for_html(values, 63),
         # The page shows once, for all groups, why the objective counts no requests.
         _label(replace(each, blind=None), silent_s),
@@ -148,7 +144,6 @@ def _group(each: SloState, silent_s: float | None) -> str:
         left,
         wording.fold(None if burning is None else float(burning)),
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def windows(each: SloState) -> str:
@@ -156,15 +151,12 @@ def windows(each: SloState) -> str:
 
     A pair alerts if the burn rates over its long and its short window are above its factor.
     """
-    head = (
-        "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"
-        "<th>state</th></tr>"
-    )
-    rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return wide_table(f"<table class='data windows'>{head}{rows}</table>")
+    heads = ("alert", "windows", "burn rate", "alerts above", "state")
+    rows = [_window(each, pair, state) for pair, state in each.status.states.items()]
+    return table(heads, rows, "windows")
 
 
-def _window(each: SloState, pair: WindowPair, state: State) -> str:
+def _window(each: SloState, pair: WindowPair, state: State) -> Sequence[str]:
     burns = each.status.burns
     both = " and ".join(
         wording.fold(None if burns[length] is None else float(burns[length] or 0))
@@ -175,7 +167,4 @@ def _window(each: SloState, pair: WindowPair, state: State) -> str:
     text = STATE_TEXTS[state].replace("requests", each.objective.rows)
     if state is State.FIRING:
         text = f"<b>{text}</b>"
-    return (
-        f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
-        f"<td>{text}</td></tr>"
-    )
+    return str(pair.severity), over, both, factor, text

@@ -1,6 +1,6 @@
 """The table rows of the slowest requests. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -28,11 +28,6 @@ def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
     return [int(place) for place in ordered]
 
 
-def key_of(row: Mapping[str, Any]) -> RequestKey:
-    """The key of the request in a row."""
-    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
-
-
 def shown_rows(
     table: pa.Table,
     matrix: Matrix,
@@ -57,11 +52,11 @@ def shown_rows(
     at = instants(picked, "received_unix_ns")
     rows = []
     for place, row in enumerate(picked.to_pylist()):
-        name = row["request_id"] or row["trace_id"]
+        key, name = RequestKey.of(row), row["request_id"] or row["trace_id"]
         rows.append(
             {
-                "key": str(key_of(row)),
-                "href": href(key_of(row)),
+                "key": str(key),
+                "href": href(key),
                 "id": wording.plain(name, 64),
                 "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
                 "outcome": row["outcome"],

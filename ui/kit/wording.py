@@ -91,6 +91,11 @@ def percent(ratio: float | None) -> str:
     return f"{ratio * 100:.0f} %"
 
 
+def share(part: float, whole: float) -> str:
+    """Format a part of a whole as a percentage; "" if the whole is 0."""
+    return percent(part / whole) if whole > 0 else ""
+
+
 def exact_percent(ratio: float | None) -> str:
     """Format a ratio near 0 or 1 with enough digits to show the distance: 99.83 %, 98.2 %."""
     if ratio is None or not math.isfinite(ratio):
@@ -186,6 +191,11 @@ def plain(text: str, length: int = LABEL_LENGTH) -> str:
 def for_html(text: str, length: int = LABEL_LENGTH) -> str:
     """Escape untrusted text for HTML, as an element's text or an attribute's value."""
     return html.escape(plain(text, length))
+
+
+def anchor(href: str, shown: str) -> str:
+    """A link as HTML. `href` is escaped, `shown` is HTML."""
+    return f"<a href='{html.escape(href)}' target='_self'>{shown}</a>"
 
 
 def code_html(text: str) -> str:

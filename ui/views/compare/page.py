@@ -63,7 +63,7 @@ def read(context: Context) -> CompareData:
 
 
 def show(context: Context, found: CompareData) -> None:
-    """Draw the finding, the parts of the difference, the curve by load, and the step coefficients."""
+    """Draw the finding, the parts of the difference, and the curve by load."""
     answer = found.answer
     if answer is None:
         st.html(

@@ -27,7 +27,7 @@ class CompareData:
 
 
 def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
-    """The requests before and after a change; None until the reader has chosen both label values."""
+    """The requests before and after a change; None until both label values are chosen."""
     if view.split and not (view.before and view.after):
         return None
     if not view.split:

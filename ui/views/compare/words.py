@@ -1,7 +1,6 @@
 """The texts of the Compare page. Pure."""
 
 import html
-from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
@@ -13,10 +12,9 @@ from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
 from telemetry.printable import first_upper
 from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 SYMBOLS: Final = {"gamma": "γ", "alpha": "α", "kappa": "κ", "beta": "β", "delta": "δ"}
-UNKNOWN: Final = "–"
 
 
 def headline(answer: CompareAnswer) -> str:
@@ -65,7 +63,7 @@ def parts(answer: CompareAnswer) -> str:
         return ""
     change = found.change_s
     between = (
-        UNKNOWN
+        wording.UNKNOWN
         if change is None
         else f"{wording.signed_seconds(change.low)} to {wording.signed_seconds(change.high)}"
     )
@@ -83,7 +81,7 @@ def parts(answer: CompareAnswer) -> str:
         ],
         ["after", wording.seconds(found.after_s), ""],
     ]
-    return _table(["part", "", "95 % interval"], rows)
+    return table(["part", "", "95 % interval"], rows, "short")
 
 
 def coefficients(answer: CompareAnswer) -> str:
@@ -104,7 +102,7 @@ def coefficients(answer: CompareAnswer) -> str:
         f"<p>For the same work, engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
         f"{100 * pace.high:.1f}] of their time before the change.</p>"
     )
-    return pace_text + _table(["µs", "before", "after"], rows)
+    return pace_text + table(["µs", "before", "after"], rows, "short")
 
 
 def objectives(answer: CompareAnswer) -> str:
@@ -121,18 +119,13 @@ def objectives(answer: CompareAnswer) -> str:
         ]
         for each in answer.objectives
     ]
-    return _table(["SLO", "good before", "mix", "load", "change", "good after", "target"], rows)
+    heads = ("SLO", "good before", "mix", "load", "change", "good after", "target")
+    return table(heads, rows, "short")
 
 
 def _points(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{100 * share:+.2f} points"
+    return wording.UNKNOWN if share is None else f"{100 * share:+.2f} points"
 
 
 def _sentence(reason: str) -> str:
     return html.escape(f"{first_upper(reason)}.")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

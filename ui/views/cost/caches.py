@@ -24,9 +24,8 @@ from cost.prices import PriceList
 from store.queries import Window
 from telemetry.cache_lookups import CacheResult
 from ui.frame.view import View
-from ui.kit import charts, colours, wording
+from ui.kit import charts, colours, tables, wording
 from ui.kit.sections import chapter, chart
-from ui.kit.wide_table import wide_table
 
 HELP: Final = (
     "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
@@ -88,23 +87,19 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
 
 def table(found: CachesAnswer) -> str:
     """The lookups by tenant and route as a table."""
-    head = (
-        "<tr><th>tenant</th><th>route</th><th>hits</th><th>misses</th><th>hit rate</th>"
-        "<th>95 % interval</th><th>hit p50</th><th>hit p95</th><th>lookup, hit</th>"
-        "<th>lookup, miss</th><th>saved</th><th>engine time</th></tr>"
-    )
-    rows = "".join(_row(each) for each in found.groups[:MAX_ROWS])
+    heads = ["tenant", "route", "hits", "misses", "hit rate", "95 % interval", "hit p50"]
+    heads += ["hit p95", "lookup, hit", "lookup, miss", "saved", "engine time"]
     more = len(found.groups) - MAX_ROWS
     note = (
         f"<p class='note'>… and {more:,} more: <code>tailspan caches</code>.</p>"
         if more > 0
         else ""
     )
-    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
+    return tables.table(heads, map(_row, found.groups[:MAX_ROWS]), "payers") + note
 
 
-def _row(group: CacheGroup) -> str:
-    cells = (
+def _row(group: CacheGroup) -> tuple[str, ...]:
+    return (
         *(wording.UNKNOWN if each is None else wording.for_html(each) for each in group.labels),
         wording.count(group.hits),
         wording.count(group.misses),
@@ -117,7 +112,6 @@ def _row(group: CacheGroup) -> str:
         wording.usd(group.saved_usd),
         wording.seconds(group.saved_engine_s),
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _rate(group: CacheGroup) -> str:
@@ -167,19 +161,15 @@ def similarity(found: CachesAnswer) -> go.Figure:
         fixedrange=True, title={"text": "similarity of the nearest entry", "standoff": 4}
     )
     figure.update_yaxes(
-        tickvals=ticks,
-        ticktext=[wording.number(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.number),
         fixedrange=True,
         title={"text": "lookups", "standoff": 6},
     )
-    figure.update_layout(
+    return charts.plain(
+        figure,
+        240,
+        {"t": 52, "b": 44},
         barmode="stack",
-        height=240,
-        margin={**charts.MARGIN, "t": 52, "b": 44},
         legend=charts.LEGEND,
         showlegend=True,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
     )
-    return figure

@@ -1,6 +1,5 @@
 """The texts and tables of the Cost page. Pure HTML; external text is escaped."""
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
@@ -18,8 +17,8 @@ from telemetry.requests import PricedBy
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import colours, wording
+from ui.kit.tables import table
 from ui.kit.terms import term
-from ui.kit.wide_table import wide_table
 from ui.views.cost.read import RangeCosts
 
 MAX_ROWS: Final = 40
@@ -79,25 +78,21 @@ def sides(found: Sides, total: BillLine) -> str:
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
-        used = "".join(
-            f"<td>{wording.UNKNOWN if ratio is None else wording.percent(ratio)}</td>"
-            for ratio in (each.mfu, each.mbu)
-        )
+        used = (wording.percent(each.mfu), wording.percent(each.mbu))
         rows.append(
-            f"<tr><td>{each.name}{role}</td><td>{wording.usd(each.usd)}</td>"
-            f"<td>{_share(each.usd, total)}</td><td>{wording.span(each.busy_s)}</td>{used}</tr>"
+            (
+                f"{each.name}{role}",
+                wording.usd(each.usd),
+                _share(each.usd, total),
+                wording.span(each.busy_s),
+                *used,
+            )
         )
     if abs(found.undivided_usd) > NOTHING * total.bill_usd:
-        rows.append(
-            "<tr><td>not divided <small>no step model</small></td>"
-            f"<td>{wording.usd(found.undivided_usd)}</td>"
-            f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
-        )
-    return wide_table(
-        "<table class='data short'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
-        "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>"
-    )
+        undivided = (wording.usd(found.undivided_usd), _share(found.undivided_usd, total))
+        rows.append(("not divided <small>no step model</small>", *undivided, "", "", ""))
+    heads = ("side", "cost", "share of the bill", "time in steps", "MFU", "MBU")
+    return table(heads, rows, "short")
 
 
 def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str:
@@ -159,12 +154,9 @@ def payers(
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
-    head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>per hour</th><th>managed</th>"
-        "<th>requests</th><th>per request</th>"
-        "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
-    )
-    rows = "".join(
+    heads = [label, "cost", "share", "per hour", "managed", "requests", "per request"]
+    heads += ["per 1,000 tokens in", "out", "recomputed", "lost"]
+    rows = [
         _row(
             each,
             label,
@@ -173,10 +165,10 @@ def payers(
             (usd_per_hour(each.usd, bill), managed_usd.get(each.labels)),
         )
         for each in groups[:MAX_ROWS]
-    )
+    ]
     more = len(groups) - MAX_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
-    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
+    return table(heads, rows, "payers") + note
 
 
 def _row(
@@ -185,19 +177,21 @@ def _row(
     view: View,
     sizes_usd: tuple[float, float],
     beside_usd: tuple[float | None, float | None],
-) -> str:
+) -> tuple[str, ...]:
     whole, most = sizes_usd
     value = group.labels[0]
     name = UNKNOWN_NAME if value is None else wording.for_html(value)
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
-        name = f"<a href='{html.escape(href)}'>{name}</a>"
+        name = wording.anchor(href, name)
     # With unpriced requests, the cost per token would be too low: the tokens of all requests count.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
     width = 0.0 if not most else (group.usd or 0.0) / most * 100
-    cells = (
+    bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
+    return (
+        f"{name}{bar}",
         wording.usd(group.usd),
         wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
         *map(wording.usd, beside_usd),
@@ -209,8 +203,6 @@ def _row(
         wording.usd(group.wasted_usd) if group.wasted_usd else wording.UNKNOWN,
         wording.usd(group.lost_usd) if group.lost_usd else wording.UNKNOWN,
     )
-    bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
-    return f"<tr><td>{name}{bar}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def how_priced(groups: Sequence[BillGroup]) -> str:
@@ -228,19 +220,20 @@ def how_priced(groups: Sequence[BillGroup]) -> str:
 def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> str:
     """The self-hosted and the managed cost, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
-    rows = "".join(
-        f"<tr><td>{wording.for_html(each.model)}</td>"
-        f"<td>{wording.for_html(f'{each.at.provider} {each.at.model}', 60)}</td>"
-        f"<td>{wording.count(each.tokens.prompt)}</td><td>{wording.count(each.tokens.cached)}</td>"
-        f"<td>{wording.count(each.tokens.output)}</td>"
-        f"<td>{wording.usd(own.get(each.model))}</td><td>{wording.usd(each.usd)}</td></tr>"
+    rows = [
+        (
+            wording.for_html(each.model),
+            wording.for_html(f"{each.at.provider} {each.at.model}", 60),
+            wording.count(each.tokens.prompt),
+            wording.count(each.tokens.cached),
+            wording.count(each.tokens.output),
+            wording.usd(own.get(each.model)),
+            wording.usd(each.usd),
+        )
         for each in compared
-    )
-    return wide_table(
-        "<table class='data payers'><tr><th>model</th>"
-        "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
-        f"<th>self-hosted</th><th>managed</th></tr>{rows}</table>"
-    )
+    ]
+    heads = ["model", "compared with", "tokens in", "cached tokens in", "out"]
+    return table([*heads, "self-hosted", "managed"], rows, "payers")
 
 
 def against(found: RangeCosts, total: BillLine) -> str:

@@ -39,7 +39,7 @@ SILENT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem: one or two words, the number that shows it, and a weight that sorts the replicas."""
+    """One or two words, the number that shows the problem, and a weight that sorts replicas."""
 
     what: str
     why: str

@@ -20,6 +20,7 @@ from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings, sentence
 from telemetry.starts import EngineStart
 from ui.kit import wording
+from ui.kit.tables import table
 from ui.views.fleet.replicas import STALLING
 
 ENGINE_COLUMNS: Final = (
@@ -127,11 +128,8 @@ def as_html(found: Sequence[Bound]) -> str:
         if each.replica in several:
             name += f" <small>engine {each.engine}</small>"
         device = wording.for_html(each.device or "", 40)
-        rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_sentences(each)}</td></tr>")
-    return (
-        "<table class='data configs'><thead><tr><th>replica</th><th>device</th>"
-        f"<th>bottleneck</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+        rows.append((name, device, _sentences(each)))
+    return table(("replica", "device", "bottleneck"), rows, "configs")
 
 
 def _sentences(bound: Bound) -> str:

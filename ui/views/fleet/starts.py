@@ -9,7 +9,7 @@ from analysis.starts import Start
 from diagnosis.evidence.start_parts import WORDS
 from telemetry.cold_starts import PARTS, ColdStart
 from ui.kit import colours, wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 MAX_BARS: Final = 12
 """Maximum number of starts on the page: the newest."""
@@ -104,20 +104,18 @@ def _label(part: str) -> str:
 
 def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
     parts = [part for part in PARTS if any(part in each.parts_s for each in shown)]
-    head = "".join(
-        f"<th><i class='swatch' style='background:{COLOURS[part]}'></i>{_label(part)}</th>"
-        for part in parts
-    )
-    rows = "".join(
-        f"<tr><td>{_name(each, zone)}</td>"
-        + "".join(f"<td>{wording.seconds(each.parts_s.get(part))}</td>" for part in parts)
-        + f"<td>{wording.seconds(each.length_s)}</td></tr>"
+    heads = [
+        f"<i class='swatch' style='background:{COLOURS[part]}'></i>{_label(part)}" for part in parts
+    ]
+    rows = [
+        (
+            _name(each, zone),
+            *(wording.seconds(each.parts_s.get(part)) for part in parts),
+            wording.seconds(each.length_s),
+        )
         for each in shown
-    )
-    return wide_table(
-        f"<table class='data payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ]
+    return table(("replica", *heads, "sum"), rows, "payers")
 
 
 def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:

@@ -8,6 +8,7 @@ from store.alerting.incidents import IncidentRow
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
+from ui.kit.tables import table
 from ui.kit.terms import term
 from ui.views.fleet.configs import ConfigGroup, shown
 from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
@@ -121,14 +122,10 @@ def configurations(groups: Sequence[ConfigGroup]) -> str:
     """The configurations, with their differences from the most common one."""
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
-    rows = "".join(_row(group) for group in groups)
-    return (
-        "<table class='data configs'><thead><tr><th>model</th><th>replicas</th>"
-        f"<th>differs in</th></tr></thead><tbody>{rows}</tbody></table>"
-    )
+    return table(("model", "replicas", "differs in"), map(_row, groups), "configs")
 
 
-def _row(group: ConfigGroup) -> str:
+def _row(group: ConfigGroup) -> tuple[str, str, str]:
     version = f" · vLLM {wording.for_html(group.version)}" if group.version else ""
     names = [wording.for_html(name, 24) for name in group.replicas[:NAMED]]
     rest = len(group.replicas) - NAMED
@@ -138,8 +135,6 @@ def _row(group: ConfigGroup) -> str:
         f"have {wording.for_html(shown(each.before))}"
         for each in group.differs
     )
-    return (
-        f"<tr><td>{wording.for_html(group.model or 'model unknown')} "
-        f"<small>{wording.for_html(group.config, 12)}{version}</small></td>"
-        f"<td>{listed}</td><td>{differs or '–'}</td></tr>"
-    )
+    config = f"<small>{wording.for_html(group.config, 12)}{version}</small>"
+    model = f"{wording.for_html(group.model or 'model unknown')} {config}"
+    return model, listed, differs or wording.UNKNOWN

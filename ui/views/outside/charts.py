@@ -53,8 +53,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_xaxes(
         range=[0, max(top * 1.02, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "mean wait of an answered probe", "standoff": 6},
         fixedrange=True,
     )
@@ -66,18 +65,15 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
         showgrid=False,
         automargin=True,
     )
-    figure.update_layout(
+    return charts.plain(
+        figure,
+        150 + 26 * max(1, len(rows)),
+        {"t": 52, "b": 48},
         barmode="stack",
-        height=150 + 26 * max(1, len(rows)),
-        margin={**charts.MARGIN, "t": 52, "b": 48},
         # The whole width, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
     )
-    return figure
 
 
 def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
@@ -109,8 +105,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, max(top * 1.05, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "median whole wait", "standoff": 6},
     )
     charts.over_time(figure, window, zone, height=300)
@@ -152,7 +147,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """At most `MAX_LINES` places to draw: those with the most failures, then with the most probes."""
+    """At most `MAX_LINES` places: those with the most failures, then with the most probes."""
     ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.outside.answer import CacheEffect, EndpointResults, Latency, OutsideAnswer
 from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
@@ -134,7 +134,7 @@ def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
         cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio), f"{p.cached:,}"]
         cells += [*_points(p.first_content), *_points(p.wait), network]
         rows.append([*cells, _age_text(p.newest_unix_ns, at_unix_ns)])
-    return _table(heads, rows)
+    return table(heads, rows, "short")
 
 
 def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
@@ -154,7 +154,11 @@ def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
         for p in endpoints
         for outcome, number in sorted(p.not_sent.items())
     ]
-    return _table(("endpoint", "region", "probes", "last", "reason"), rows, text=4) if rows else ""
+    return (
+        table(("endpoint", "region", "probes", "last", "reason"), rows, "short probes", text=(4,))
+        if rows
+        else ""
+    )
 
 
 def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
@@ -181,7 +185,7 @@ def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
                 wording.percent(p.cache.cached_ratio),
             ]
         rows.append(cells)
-    return _table(heads, rows) if rows else ""
+    return table(heads, rows, "short") if rows else ""
 
 
 def _interval(cache: CacheEffect) -> str:
@@ -201,7 +205,7 @@ def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
         cells = [*_names(p), f"{p.prompt_tokens:,}", f"{p.output_tokens:,}"]
         cells += [wording.usd(p.cost_usd), wording.usd(per_day)]
         rows.append([*cells, _certificate(p.certificate_ends_unix_s, at_unix_ns / _NS)])
-    return _table(heads, rows)
+    return table(heads, rows, "short")
 
 
 def _certificate(ends_s: float | None, now_s: float) -> str:
@@ -227,19 +231,3 @@ def _points(latency: Latency | None) -> list[str]:
     if latency is None:
         return [UNKNOWN, UNKNOWN]
     return [wording.seconds(latency.p50_s), wording.seconds(latency.p95_s)]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None = None) -> str:
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td class='text' style='min-width:12rem'>{cell}</td>"
-            if place == text
-            else f"<td>{cell}</td>"
-            for place, cell in enumerate(cells)
-        )
-        + "</tr>"
-        for cells in rows
-    )
-    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

@@ -210,8 +210,7 @@ def _axis(figure: go.Figure, drawn: Sequence[FloatArray], format_tick: Any, titl
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, max(top * 1.08, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[format_tick(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, format_tick),
         title={"text": title, "standoff": 6},
     )
 

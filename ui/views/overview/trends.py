@@ -70,7 +70,7 @@ class Trend:
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """The range of a percentile in 8 of 10 bins, in seconds; None if too few bins have a value."""
+        """The range of a percentile in 8 of 10 bins, in seconds; None for too few bins."""
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < MIN_BINS:

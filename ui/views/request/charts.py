@@ -11,8 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ui.kit import colours, wording
-from ui.kit.charts import linear_ticks, row_title
+from ui.kit import charts, colours, wording
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import Neighbour
 from ui.views.request.timeline import Instant, Segment, TimelineStage
@@ -219,7 +218,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                 col=1,
             )
             named.add(name)
-        top = series.whole or (linear_ticks(most)[-1] if most > 0 else 1.0)
+        top = series.whole or (charts.linear_ticks(most)[-1] if most > 0 else 1.0)
         top = max(top, most)
         figure.update_yaxes(
             row=row,
@@ -229,7 +228,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
             ticktext=[series.shown(0.0) if series.whole is None else "0", series.shown(top)],
             tickfont={"size": 11},
         )
-        row_title(figure, row, series.title)
+        charts.row_title(figure, row, series.title)
     figure.update_layout(
         legend={
             "orientation": "h",
@@ -260,21 +259,13 @@ def _line_colour(place: int) -> str:
 
 def _since_received(figure: go.Figure, end_s: float, height: int, top: int) -> go.Figure:
     end_s = end_s or 1e-3
-    ticks = linear_ticks(end_s)
+    ticks = charts.linear_ticks(end_s)
     figure.update_xaxes(
         range=[-0.004 * end_s, end_s * ROOM],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         showgrid=True,
         zeroline=False,
         fixedrange=True,
     )
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
-    figure.update_layout(
-        height=height,
-        margin={"l": LEFT, "r": RIGHT, "t": top, "b": 30, "pad": 4},
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    return charts.plain(figure, height, {"l": LEFT, "r": RIGHT, "t": top, "b": 30})

@@ -75,7 +75,7 @@ def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """The series of a replica's GPUs, as shares of their maxima, from samples with `GPU_COLUMNS`."""
+    """The series of a replica's GPUs as shares of their maxima, from `GPU_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)

@@ -24,6 +24,7 @@ from ui.kit.fact_grid import fact_grid
 from ui.kit.request_key import RequestKey
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
+from ui.kit.tables import table
 from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import TimeSeries
@@ -122,7 +123,7 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
         return RequestPageData(read_request(engine, reference))
     rows = candidates(engine, reference)
     return (
-        RequestPageData(read_request(engine, _key(rows[0])))
+        RequestPageData(read_request(engine, RequestKey.of(rows[0])))
         if len(rows) == 1
         else RequestPageData(None, rows)
     )
@@ -140,18 +141,13 @@ def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int
         return  # the store may respond the next time
 
 
-def _key(row: Mapping[str, Any]) -> RequestKey:
-    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
-
-
 def _no_request(view: View) -> None:
-    first = html.escape(link(replace(view, page="requests")))
+    slowest = wording.anchor(link(replace(view, page="requests")), "Requests")
     st.html(
         "<p class='headline'>Enter a request’s id above: the <code>id</code> of the response "
         "(<code>chatcmpl-…</code>), the value of the request’s header <code>X-Request-Id</code>, "
         "or its trace id.</p>"
-        f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
-        "Requests</a></p>"
+        f"<p class='note'>Or choose one of the slowest: {slowest}</p>"
     )
 
 
@@ -186,19 +182,22 @@ def _list_of_matches(
 ) -> None:
     many = f"at least {MAX_MATCHES}" if len(rows) >= MAX_MATCHES else str(len(rows))
     shown_id = wording.for_html(request_id, 80)
-    listed = "".join(
-        f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
-        f"{wording.for_html(row['request_id'] or row['span_id'], 60)}</a></td>"
-        f"<td>{wording.clock(row['received_unix_ns'], zone, date=True)}</td>"
-        f"<td class='text'>{wording.for_html(row['model'] or wording.UNKNOWN)}</td>"
-        f"<td>{wording.for_html(row['outcome'])}</td>"
-        f"<td>{wording.seconds(row['e2e_s'])}</td></tr>"
+    listed = [
+        (
+            wording.anchor(
+                link(replace(view, request=RequestKey.of(row))),
+                wording.for_html(row["request_id"] or row["span_id"], 60),
+            ),
+            wording.clock(row["received_unix_ns"], zone, date=True),
+            wording.for_html(row["model"] or wording.UNKNOWN),
+            wording.for_html(row["outcome"]),
+            wording.seconds(row["e2e_s"]),
+        )
         for row in rows
-    )
+    ]
     st.html(
-        f"<p class='headline'><b>{many} requests</b> have the id “{shown_id}”. "
-        "Choose one:</p><table class='data'><thead><tr><th>request</th><th>received</th>"
-        f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
+        f"<p class='headline'><b>{many} requests</b> have the id “{shown_id}”. Choose one:</p>"
+        + table(("request", "received", "model", "outcome", "E2E"), listed, text=(2,))
     )
 
 
@@ -276,25 +275,24 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    listed = "".join(
-        f"<tr><td>{_name_with_link(each, view)}</td>"
-        f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
-        f"<td>{wording.count(each.prompt_tokens)}</td>"
-        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
+    listed = [
+        (
+            _name_with_link(each, view),
+            wording.for_html(each.tenant or wording.UNKNOWN),
+            wording.count(each.prompt_tokens),
+            f"<b>{wording.signed_seconds(each.cost_s)}</b>",
+        )
         for each in costly
-    )
-    return (
-        "<table class='data'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
-        f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
-    )
+    ]
+    heads = ("request", "tenant", "prompt tokens", "its prefill delayed it by")
+    return table(heads, listed, text=(1,))
 
 
 def _name_with_link(each: neighbours.Neighbour, view: View) -> str:
     name = wording.for_html(each.name, 60)
     if each.name == neighbours.HIDDEN:
         return name
-    address = html.escape(link(replace(view, request=each.key)))
-    return f"<a href='{address}' target='_self'>{name}</a>"
+    return wording.anchor(link(replace(view, request=each.key)), name)
 
 
 def _servers(found: RequestDetails, whole_s: float) -> None:

@@ -10,6 +10,7 @@ from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui.kit import data_sources, wording
 from ui.kit.part_names import part_name
+from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
@@ -131,31 +132,32 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 def parts_table(account: LatencyAccount, whole_s: float) -> str:
     """The parts of the request's time, and their sum."""
-    rows = "".join(
-        f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
-        f"<small> · {meaning}</small></td>"
-        f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, whole_s)}</td></tr>"
+    rows = [
+        (
+            f"<i class='swatch' style='background:{colour}'></i>{name}<small> · {meaning}</small>",
+            wording.seconds(seconds),
+            wording.share(seconds, whole_s),
+        )
         for name, colour, meaning, seconds in (
             (*part_name(part), seconds) for part, seconds in account.parts_s.items()
         )
-    )
-    return (
-        "<table class='data'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
-        f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
-        "<td></td></tr></tbody></table>"
-    )
+    ]
+    whole = ("<b>whole</b>", f"<b>{wording.seconds(whole_s)}</b>", "")
+    return table(("part", "time", "share"), [*rows, whole])
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
     """How long each tenant's requests delayed this request."""
-    rows = "".join(
-        f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
-        f"<td>{wording.count(each.requests)}</td>"
-        f"<td>{wording.signed_seconds(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
-        f"<td>{wording.signed_seconds(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
-        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
+    rows = [
+        (
+            wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant),
+            wording.count(each.requests),
+            wording.signed_seconds(each.prefill_s or None),
+            wording.signed_seconds(each.decode_s or None),
+            f"<b>{wording.signed_seconds(each.cost_s)}</b>",
+        )
         for each in found[:MAX_TENANTS]
-    )
+    ]
     more = len(found) - MAX_TENANTS
     left = sum(each.cost_s for each in found[MAX_TENANTS:])
     note = (
@@ -164,22 +166,11 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
         if more > 0
         else ""
     )
-    return (
-        "<table class='data'><thead><tr><th>delayed by tenant</th><th>requests</th>"
-        "<th>by their prefills</th><th>by their decodes</th><th>in all</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>{note}"
-    )
-
-
-def _share(seconds: float, whole_s: float) -> str:
-    return wording.percent(seconds / whole_s) if whole_s > 0 else ""
+    heads = ("delayed by tenant", "requests", "by their prefills", "by their decodes", "in all")
+    return table(heads, rows) + note
 
 
 def raw(row: Mapping[str, Any]) -> str:
     """All stored fields as a table, by their names in the database and the CLI."""
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
-        for name, value in row.items()
-        if value is not None
-    )
-    return f"<table class='data raw'><tbody>{rows}</tbody></table>"
+    known = ((name, value) for name, value in row.items() if value is not None)
+    return table((), [(name, wording.for_html(str(value), 200)) for name, value in known], "raw")

@@ -64,8 +64,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
     figure.update_layout(barmode="stack")
     figure.update_yaxes(
         range=[0, max(top * 1.05, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "mean per request", "standoff": 6},
     )
     return charts.over_time(figure, window, zone, height=290)

@@ -22,7 +22,7 @@ MAX_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The lines of each gauge over time: one per engine, or one for more than `MAX_LINES` engines."""
+    """The lines of each gauge: one per engine, or one for more than `MAX_LINES` engines."""
 
     bins: Bins
     engines: int

@@ -50,7 +50,7 @@ class RequestsData:
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> RequestsData:
-    """Read the requests and samples of a window; with too many requests, rollups and the slowest."""
+    """Read a window's requests and samples; with too many requests, rollups and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)

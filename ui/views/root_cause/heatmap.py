@@ -62,8 +62,7 @@ def figure(
     drawn.update_yaxes(
         type="log",
         range=[math.log10(float(each)) for each in (found.edges_s[0], found.edges_s[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": f"{name}, log scale", "standoff": 6},
         showgrid=False,
         row=1,

@@ -67,7 +67,7 @@ def figure(found: Sequence[IncreaseBar]) -> go.Figure:
         )
         drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, text))
     total = sum(step.growth_s for step in found)
-    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of all parts"))
+    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, colours.TOTAL, "the sum of all parts"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
     high = max([0.0, total, *(step.from_s + step.growth_s for step in found)])
     width = (high - low) or 1e-3
@@ -75,35 +75,15 @@ def figure(found: Sequence[IncreaseBar]) -> go.Figure:
     drawn.update_xaxes(
         # Space on both sides for the number beside the longest bar.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         fixedrange=True,
         zeroline=True,
         zerolinecolor=colours.OUTLINE,
         title={"text": "added to the slow requests’ mean", "standoff": 4},
     )
-    drawn.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
-    drawn.update_layout(
-        height=84 + 28 * (len(found) + 1),
-        margin={**charts.MARGIN, "l": 138, "t": 18, "b": 40},
-        bargap=0.32,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return drawn
+    return charts.waterfall(drawn, len(found) + 1, left=138)
 
 
 def _bar(name: str, from_s: float, growth_s: float, colour: str, text: str) -> go.Bar:
-    return go.Bar(
-        y=[name],
-        x=[growth_s],
-        base=[from_s],
-        orientation="h",
-        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
-        text=[wording.signed_seconds(growth_s)],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate=f"{text}<extra></extra>",
-        showlegend=False,
-    )
+    label = wording.signed_seconds(growth_s)
+    return charts.step_bar(name, from_s, growth_s, colour, label, text)

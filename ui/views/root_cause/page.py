@@ -104,7 +104,7 @@ def show(context: Context, found: RootCauseData) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the joined requests' latency and the causes in each pool of servers, if there are pools."""
+    """If there are pools of servers, show the joined requests' latency and each pool's causes."""
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -206,7 +206,7 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Whether the stored answer has the page's filters, and its baseline if the reader chose one."""
+    """Whether the stored answer has the page's filters, and the reader's baseline if chosen."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False

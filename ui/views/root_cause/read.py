@@ -93,7 +93,7 @@ class RootCauseData:
         return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
-        """The explanation of one latency. `by_size`: detect incidents by growth, not by objectives."""
+        """The explanation of one latency. `by_size`: growth, not objectives, makes an incident."""
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:

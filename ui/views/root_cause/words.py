@@ -18,6 +18,7 @@ from telemetry.printable import first_upper
 from ui.frame.address import link
 from ui.frame.view import EARLIER, View
 from ui.kit import cause_words, wording
+from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 MAX_HITS: Final = 6
@@ -175,7 +176,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """The compared ranges, and the incident `before` which the baseline was chosen to end, if any."""
+    """The compared ranges, and the incident before which the baseline ends, if any."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -246,24 +247,21 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
     `with_levers` is false for the first cause, whose actions the page shows elsewhere.
     """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
-    rows = "".join(_row(each) for each in known)
-    head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
-    none = (
+    shown = (
         "<p class='note'>The only evidence is the increase of the latency: no server reported a"
         " number.</p>"
     )
-    table = f"<table class='data'>{head}{rows}</table>" if rows else none
+    if known:
+        shown = table(("evidence", "before", "now"), map(_row, known))
     levers = "".join(
         f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
     )
-    return f"{table}{levers if with_levers else ''}"
+    return f"{shown}{levers if with_levers else ''}"
 
 
-def _row(each: Evidence) -> str:
-    return (
-        f"<tr><td>{wording.for_html(each.what, 120)}</td>"
-        f"<td>{wording.number(each.baseline)}</td><td>{wording.number(each.now)}</td></tr>"
-    )
+def _row(each: Evidence) -> tuple[str, str, str]:
+    what = wording.for_html(each.what, 120)
+    return what, wording.number(each.baseline), wording.number(each.now)
 
 
 def title(cause: Cause) -> str:
@@ -283,18 +281,19 @@ def hits(explanation: Explanation) -> str:
             "<p class='note'>No kind of request is slow more often than by chance;"
             f" {tested} were tested.</p>"
         )
-    head = "<tr><th>requests</th><th>× likelier</th><th>95 % interval</th><th>number</th></tr>"
-    rows = "".join(
-        f"<tr><td>{_kind_of_request(hit)}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
-        f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"
-        f"<td>{wording.count(hit.requests)}</td></tr>"
+    rows = [
+        (
+            _kind_of_request(hit),
+            f"<b>{_times(hit.risk_ratio)}</b>",
+            f"{_times(hit.low)} to {_times(hit.high)}",
+            wording.count(hit.requests),
+        )
         for hit in shown
-    )
+    ]
     more = len(explanation.dimensions) - len(shown)
     also = f" Kinds with smaller factors that are not listed: {more}." if more else ""
-    return (
-        f"<table class='data'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
-    )
+    found = table(("requests", "× likelier", "95 % interval", "number"), rows)
+    return f"{found}<p class='note'>{tested} were tested.{also}</p>"
 
 
 def _times(ratio: float) -> str:

@@ -25,9 +25,9 @@ from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
 from ui.kit.sections import chapter
 from ui.kit.store_reads import is_simulated, store_errors
+from ui.kit.tables import table
 from ui.kit.terms import TERMS
 from ui.kit.time_bins import SECOND_NS
-from ui.kit.wide_table import wide_table
 from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import ObjectiveChange
 
@@ -232,24 +232,18 @@ def _lint(changed: Objectives) -> None:
         number = wording.counted(len(changed.parsed), "objective")
         st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
         return
-    rows = "".join(_error_row(error) for error in changed.errors)
     number = wording.counted(len(changed.errors), "error")
+    rows = [[wording.for_html(cell, 400) for cell in _error_row(each)] for each in changed.errors]
     st.html(
         f"<p class='notice'><b>{number}</b></p>"
-        + wide_table(
-            "<table class='data lint'>"
-            f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}</table>"
-        )
+        + table(("line", "key", "error, and what is allowed"), rows, "lint")
     )
 
 
-def _error_row(error: AlertsError) -> str:
+def _error_row(error: AlertsError) -> tuple[str, str, str]:
     if isinstance(error, DocumentError):
-        place, key, what = f"{short(error.file)}:{error.line}", error.key, error.problem
-    else:
-        place, key, what = "", "", str(error)
-    cells = (place, key, what)
-    return f"<tr>{''.join(f'<td>{wording.for_html(cell, 400)}</td>' for cell in cells)}</tr>"
+        return f"{short(error.file)}:{error.line}", error.key, error.problem
+    return "", "", str(error)
 
 
 def _effect_section(context: Context, changed: Objectives) -> None:

@@ -182,19 +182,10 @@ def _with_layout(figure: go.Figure, latency: str, values: Sequence[float | None]
     figure.update_yaxes(
         type="linear" if linear else "log",
         range=logs or [-0.05 * top, 1.05 * top],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": NAMES[latency] + ("" if linear else ", log scale"), "standoff": 6},
         zeroline=False,
         fixedrange=True,
     )
     figure.update_xaxes(fixedrange=True, showgrid=False)
-    figure.update_layout(
-        height=HEIGHT,
-        margin={**charts.MARGIN, "b": 52},
-        legend=charts.LEGEND,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    return charts.plain(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)

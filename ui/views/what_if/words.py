@@ -7,8 +7,7 @@ from typing import Final
 from analysis.advice import Advice, AdviceAnswer
 from analysis.what_if import Predicted, WhatIfAnswer
 from analysis.what_if_search import FACTORS, number_of
-from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit import tables, wording
 from ui.views.what_if.read import SweepAnswer
 
 NAMES: Final = {
@@ -151,11 +150,10 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
     for point in SHOWN:
         now += [wording.seconds(first.now[latency][point]), ""]
     now += [f"{each.good_ratio_now:.2%}" for each in first.objectives]
-    rows = [[*now, _usd(first.usd_per_hour), waits]]
+    rows = [[*now, wording.usd(first.usd_per_hour), waits]]
     for each in swept.points:
         answer = each.answer
-        change = html.escape(link(",".join(answer.edits)))
-        row = [f"<a href='{change}' target='_self'>{html.escape(each.value)}</a>"]
+        row = [wording.anchor(link(",".join(answer.edits)), html.escape(each.value))]
         for point in SHOWN:
             found = answer.predicted[latency][point]
             row += (
@@ -164,13 +162,11 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
                 else [f"<b>{wording.seconds(found.value)}</b>", interval(found).strip(" []")]
             )
         ratios = {one.slo: one.good_ratio.value for one in answer.objectives}
-        row += ["–" if (share := ratios.get(slo)) is None else f"{share:.2%}" for slo in slos]
-        rows.append([*row, _usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")])
-    head = "".join(f"<th>{html.escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return wide_table(
-        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+        shares = (ratios.get(slo) for slo in slos)
+        row += [wording.UNKNOWN if share is None else f"{share:.2%}" for share in shares]
+        row += [wording.usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")]
+        rows.append(row)
+    return tables.table([html.escape(each) for each in heads], rows, "short")
 
 
 def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
@@ -197,31 +193,24 @@ def left_out(answer: WhatIfAnswer) -> Iterator[str]:
         yield f"{wording.counted(number, 'request')} left out: {html.escape(why)}."
 
 
-def _usd(value: float | None) -> str:
-    return "–" if value is None else wording.usd(value)
-
-
 def table(answer: WhatIfAnswer) -> str:
     """The measured, replayed and predicted percentiles as a table."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
             each, then = answer.reproduced[name][point], answer.predicted[name][point]
-            error = "–" if each.error_ratio is None else f"{each.error_ratio:+.1%}"
-            cells = (
-                f"{title} {point.upper()}",
-                wording.seconds(each.measured),
-                f"{wording.seconds(each.replayed)} ({error})",
-                f"<b>{wording.seconds(then.value)}</b>",
-                interval(then).strip(" []"),
+            error = wording.UNKNOWN if each.error_ratio is None else f"{each.error_ratio:+.1%}"
+            rows.append(
+                (
+                    f"{title} {point.upper()}",
+                    wording.seconds(each.measured),
+                    f"{wording.seconds(each.replayed)} ({error})",
+                    f"<b>{wording.seconds(then.value)}</b>",
+                    interval(then).strip(" []"),
+                )
             )
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return wide_table(
-        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    return tables.table(heads, rows, "short")
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
@@ -231,8 +220,6 @@ def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
     """
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
     helps = any(each.helps for each in advised.advice)
     none = "" if helps else f"<p class='note'>No change shortens the P99 of {title} here.</p>"
     notes = [
@@ -240,27 +227,25 @@ def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
         *(f"Not judged: {html.escape(each)}." for each in advised.unknown),
     ]
     below = "".join(f"<p class='note'>{each}</p>" for each in notes)
-    table = f"<table class='data'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"{none}{wide_table(table)}{below}"
+    return none + tables.table(heads, [_lever(each, link) for each in advised.advice]) + below
 
 
-def _lever(each: Advice, link: Callable[[str], str]) -> str:
+def _lever(each: Advice, link: Callable[[str], str]) -> tuple[str, ...]:
     answer, change = each.answer, ",".join(each.lever.edits.listed())
     now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
     p99 = CANNOT_KEEP_UP if answer.saturated else _percent(each.gain)
-    cells = (
-        f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
+    return (
+        wording.anchor(link(change), html.escape(each.lever.name)),
         html.escape(change),
         _percent(each.median_gain),
         f"<b>{p99}</b>" if each.helps else p99,
-        "–" if now is None or then is None else f"{then - now:+.2f}",
+        wording.UNKNOWN if now is None or then is None else f"{then - now:+.2f}",
         html.escape(each.lever.precondition),
     )
-    return "".join(f"<td>{cell}</td>" for cell in cells)
 
 
 def _percent(gain: Predicted) -> str:
-    return "–" if gain.value is None else f"{gain.value:+.0%}"
+    return wording.UNKNOWN if gain.value is None else f"{gain.value:+.0%}"
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
