@@ -29,7 +29,7 @@ them.
     budget=chat                 Requests: the latency budget; default: none
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -68,6 +68,11 @@ from ui.kit.wording import plain
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
 """Former page names in older links, and the present names."""
 
+_SETTINGS: Final = (
+    *("measure", "incident", "decide", "by", "per", "change", "sweep", "region", "endpoint"),
+    *("quantile", "budget"),
+)
+"""Parameters that are fields of the view with the same name."""
 
 LONGEST_INCIDENT: Final = 2_000
 """Maximum characters. The incident of a group of an SLO contains label values of up to 256
@@ -101,7 +106,6 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     """
     notices: list[str] = []
     view = _range(parameters, notices)
-    latency = parameters.get("latency", "ttft")
     equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
     if "outcome" in equals and equals["outcome"] not in set(Outcome):
         refused = equals.pop("outcome")
@@ -111,53 +115,22 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         if (named := parameters.get("page", FIRST)) not in {*BY_KEY, *RENAMED}:
             instead = f"showing {BY_KEY[FIRST].name}"
             notices.append(_refusal_notice("page", named, ", ".join(BY_KEY), instead))
-    if latency not in (allowed := _latencies(page)):
-        notices.append(_refusal_notice("latency", latency, ", ".join(allowed), "showing ttft"))
-        latency = "ttft"
-    decide = parameters.get("decide", DECIDERS[0])
-    if decide not in DECIDERS:
-        notices.append(
-            _refusal_notice("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}")
+    latency = _one_of(parameters, "latency", _latencies(page), "ttft", "showing ttft", notices)
+    decide, by, per, measure, quantile, split, budget = (
+        _one_of(parameters, name, allowed, default, instead, notices)
+        for name, allowed, default, instead in (
+            ("decide", DECIDERS, DECIDERS[0], f"using {DECIDERS[0]}"),
+            ("by", STEPS, STEPS[0], f"showing by the {STEPS[0]}"),
+            ("per", PAYERS, PAYERS[0], f"showing by {PAYERS[0]}"),
+            ("measure", MEASURES, FIRST_MEASURE, f"showing {FIRST_MEASURE}"),
+            ("quantile", QUANTILES, DEFAULT_QUANTILE, f"showing {DEFAULT_QUANTILE}"),
+            ("split", SPLITS, "", "comparing with the baseline"),
+            ("budget", BUDGETS, NO_BUDGET, "showing no budget"),
         )
-        decide = DECIDERS[0]
-    by = parameters.get("by", STEPS[0])
-    if by not in STEPS:
-        notices.append(_refusal_notice("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
-        by = STEPS[0]
-    per = parameters.get("per", PAYERS[0])
-    if per not in PAYERS:
-        notices.append(_refusal_notice("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
-        per = PAYERS[0]
-    measure = parameters.get("measure", FIRST_MEASURE)
-    if measure not in MEASURES:
-        notices.append(
-            _refusal_notice("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
-        )
-        measure = FIRST_MEASURE
-    quantile = parameters.get("quantile", DEFAULT_QUANTILE)
-    if quantile not in QUANTILES:
-        notices.append(
-            _refusal_notice(
-                "quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}"
-            )
-        )
-        quantile = DEFAULT_QUANTILE
-    split = parameters.get("split", "")
-    if split not in ("", *SPLITS):
-        notices.append(
-            _refusal_notice("split", split, ", ".join(SPLITS), "comparing with the baseline")
-        )
-        split = ""
+    )
     sides = [parameters.get(each, "")[:LONGEST_ID] if split else "" for each in SIDES]
-    budget = parameters.get("budget", NO_BUDGET)
-    if budget not in BUDGETS:
-        notices.append(_refusal_notice("budget", budget, ", ".join(BUDGETS), "showing no budget"))
-        budget = NO_BUDGET
-    known = {
-        *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", "change", "sweep", "quantile", "budget", *LABELS),
-        *("region", "endpoint", "split", *SIDES),
-    }
+    known = {*_SETTINGS, *LABELS, "split", *SIDES}
+    known |= {"last", "from", "to", "latency", "request", "page", "baseline"}
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
         notices.append(
@@ -205,38 +178,35 @@ def parameters(view: View) -> dict[str, str]:
     written.update(view.equals)
     if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
         written["request"] = str(view.request)
-    if view.measure != FIRST_MEASURE:
-        written["measure"] = view.measure
     if isinstance(view.baseline, str):
         written["baseline"] = view.baseline
     elif view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(seconds_text(end) for end in ends)
-    if view.incident is not None:
-        written["incident"] = view.incident
-    if view.decide != DECIDERS[0]:
-        written["decide"] = view.decide
-    if view.by != STEPS[0]:
-        written["by"] = view.by
-    if view.per != PAYERS[0]:
-        written["per"] = view.per
-    if view.change:
-        written["change"] = view.change
-    if view.sweep:
-        written["sweep"] = view.sweep
-    if view.region:
-        written["region"] = view.region
-    if view.endpoint:
-        written["endpoint"] = view.endpoint
-    if view.quantile != DEFAULT_QUANTILE:
-        written["quantile"] = view.quantile
+    defaults = View()
+    for name in _SETTINGS:
+        if (value := getattr(view, name)) != getattr(defaults, name):
+            written[name] = value
     if view.split:
         written |= {"split": view.split, "before": view.before, "after": view.after}
-    if view.budget != NO_BUDGET:
-        written["budget"] = view.budget
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written
+
+
+def _one_of(
+    parameters: Mapping[str, str],
+    name: str,
+    allowed: Iterable[str],
+    default: str,
+    instead: str,
+    notices: list[str],
+) -> str:
+    chosen = parameters.get(name, default)
+    if chosen == default or chosen in allowed:
+        return chosen
+    notices.append(_refusal_notice(name, chosen, ", ".join(allowed), instead))
+    return default
 
 
 def _latencies(page: str) -> list[str]:

@@ -87,6 +87,30 @@ def bar(
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
+def setting(
+    name: str, label: str, options: Sequence[str], shown: Callable[[str], str] = str
+) -> None:
+    """Draw a choice for a field of the view, whose name is also the key of the control."""
+    st.session_state[name] = getattr(navigation.current(), name)
+    st.segmented_control(
+        label,
+        options,
+        key=name,
+        required=True,
+        format_func=shown,
+        label_visibility="collapsed",
+        on_change=setting_chosen,
+        args=(name,),
+    )
+
+
+@choice
+def setting_chosen(name: str) -> None:
+    """Change the view's field to the value of the control with the same key."""
+    chosen = {name: st.session_state[name]}
+    navigation.change(replace(navigation.current(), **chosen))
+
+
 def _latency(page: ExplorerPage, view: View) -> None:
     st.session_state["latency"] = view.latency
     st.selectbox(
@@ -96,7 +120,8 @@ def _latency(page: ExplorerPage, view: View) -> None:
         format_func=LATENCY_NAMES.__getitem__,
         label_visibility="collapsed",
         width=125,
-        on_change=_latency_chosen,
+        on_change=setting_chosen,
+        args=("latency",),
     )
 
 
@@ -141,7 +166,8 @@ def _detection_control(view: View) -> None:
         format_func=DECIDED_BY.__getitem__,
         label_visibility="collapsed",
         width=150,
-        on_change=_decider_chosen,
+        on_change=setting_chosen,
+        args=("decide",),
     )
 
 
@@ -254,11 +280,6 @@ def _comparison_chosen(values: Callable[[str], list[str]]) -> None:
 
 
 @choice
-def _decider_chosen() -> None:
-    navigation.change(replace(navigation.current(), decide=st.session_state["decide"]))
-
-
-@choice
 def _range_chosen() -> None:
     view, chosen = navigation.current(), st.session_state["range"]
     if chosen == CUSTOM:
@@ -267,11 +288,6 @@ def _range_chosen() -> None:
         navigation.change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
     elif chosen in RANGES_S:
         navigation.change(view.following(chosen))
-
-
-@choice
-def _latency_chosen() -> None:
-    navigation.change(replace(navigation.current(), latency=st.session_state["latency"]))
 
 
 @choice

@@ -9,6 +9,7 @@ import streamlit as st
 from telemetry.otlp_urls import GRPC_KEY, otlp_url
 from ui.frame import navigation
 from ui.frame.context import Context
+from ui.frame.view import View
 from ui.kit import store_reads, wording
 from ui.kit.time_bins import SECOND_NS
 
@@ -43,7 +44,6 @@ def nothing_in_view(context: Context) -> None:
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
-    length_ns = window.to_unix_ns - window.from_unix_ns
     came = (
         f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
         f"{wording.clock(window.to_unix_ns, zone, date=True)}"
@@ -58,17 +58,25 @@ def nothing_in_view(context: Context) -> None:
             f"<p class='headline'>No requests{matching} {came}. "
             f"The latest was received at <b>{newest}</b>.</p>"
         )
+    ways_back(
+        context, newest_match_unix_ns, "request", replace(view, equals={}) if equals else None
+    )
+
+
+def ways_back(
+    context: Context, newest_unix_ns: int | None, what: str, unfiltered: View | None
+) -> None:
+    """Draw buttons that show the newest data, and that clear the filters, if there are any."""
+    window = context.window
     with st.container(horizontal=True):
-        if newest_match_unix_ns is not None:
-            end = newest_match_unix_ns + SECOND_NS
-            if st.button(
-                "Show the range that ends at the latest request", key="show_range", type="primary"
-            ):
-                navigation.change(view.between(max(0, end - length_ns), end))
-                st.rerun()
-        if equals and st.button("Clear the filters", key="clear_filters"):
-            navigation.change(replace(view, equals={}))
-            st.rerun()
+        if newest_unix_ns is not None and st.button(
+            f"Show the range that ends at the latest {what}", key="show_range", type="primary"
+        ):
+            end = newest_unix_ns + SECOND_NS
+            start = max(0, end - (window.to_unix_ns - window.from_unix_ns))
+            navigation.go(context.view.between(start, end))
+        if unfiltered is not None and st.button("Clear the filters", key="clear_filters"):
+            navigation.go(unfiltered)
 
 
 def unreadable(reason: str) -> None:

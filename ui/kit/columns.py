@@ -27,3 +27,22 @@ def texts(table: pa.Table, name: str) -> list[Any]:
     """A column of strings, with None for null."""
     result: list[Any] = table.column(name).to_pylist()
     return result
+
+
+def highest(values: FloatArray, number: int) -> IntArray:
+    """The places of the highest values that are not NaN, highest first."""
+    known = np.flatnonzero(~np.isnan(values))
+    if known.size > number:
+        known = known[np.argpartition(values[known], known.size - number)[-number:]]
+    return known[np.argsort(-values[known], kind="stable")]
+
+
+def highest_per_cell(
+    values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
+) -> FloatArray:
+    """The highest value of each cell; NaN without a value. `rows` and `columns` place each value."""
+    found = np.full(shape, -np.inf)
+    known = ~np.isnan(values)
+    np.maximum.at(found, (rows[known], columns[known]), values[known])
+    found[np.isneginf(found)] = np.nan
+    return found

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from ui.kit import wording
-from ui.kit.columns import floats, instants
+from ui.kit.columns import floats, highest, instants
 from ui.kit.phases import LAYERS, Matrix
 from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES, TERMS
@@ -20,12 +19,8 @@ _CONTENT: Final = "first_content_s"
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
     """Row numbers of the requests with the highest latency, slowest first."""
-    values = floats(table, latency)
-    known = np.flatnonzero(~np.isnan(values))
-    if known.size > rows:
-        known = known[np.argpartition(values[known], known.size - rows)[-rows:]]
-    ordered = known[np.argsort(-values[known], kind="stable")]
-    return [int(place) for place in ordered]
+    places: list[int] = highest(floats(table, latency), rows).tolist()
+    return places
 
 
 def shown_rows(

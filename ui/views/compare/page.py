@@ -1,14 +1,12 @@
 """The Compare page: what a change did to a latency, at the same mix and load."""
 
 import html
-from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
-from ui.frame import navigation, no_data
+from ui.frame import controls, no_data
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import QUANTILES
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
@@ -76,7 +74,7 @@ def show(context: Context, found: CompareData) -> None:
         return
     st.html(f"<p class='headline'>{words.headline(answer)}</p>")
     st.html(f"<p class='note'>{html.escape(words.ranges(answer, context.zone))}</p>")
-    _quantile(context.view.quantile)
+    controls.setting("quantile", "Percentile", QUANTILES, str.upper)
     if not answer.requests_before and not context.view.split:
         st.html(
             "<p class='note'>Choose “vs. a custom range” above, and set a range with requests "
@@ -103,22 +101,3 @@ def show(context: Context, found: CompareData) -> None:
     if table := words.objectives(answer):
         with chapter("SLOs", SLOS_HELP):
             st.html(table)
-
-
-def _quantile(chosen: str) -> None:
-    st.session_state["quantile"] = chosen
-    st.segmented_control(
-        "Percentile",
-        QUANTILES,
-        key="quantile",
-        required=True,
-        format_func=str.upper,
-        label_visibility="collapsed",
-        on_change=_quantile_chosen,
-    )
-
-
-@choice
-def _quantile_chosen() -> None:
-    quantile = st.session_state["quantile"]
-    navigation.change(replace(navigation.current(), quantile=quantile))

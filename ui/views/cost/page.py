@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
@@ -17,9 +17,8 @@ from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from roofline.peakfile import peaks_in_force
 from store.queries import newest_unix_ns
-from ui.frame import navigation, no_data, selection
+from ui.frame import controls, no_data, selection
 from ui.frame.context import CannotShow, Context
-from ui.frame.navigation import choice
 from ui.frame.view import PAYERS
 from ui.kit import wording
 from ui.kit.downloads import cell
@@ -137,16 +136,7 @@ def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
 def _payers(context: Context, found: RangeCosts) -> None:
     view, zone = context.view, context.zone
     with chapter("Cost by label", PAYERS_HELP):
-        st.session_state["per"] = view.per
-        st.segmented_control(
-            "Costs by",
-            PAYERS,
-            key="per",
-            required=True,
-            format_func=lambda name: f"by {name}",
-            label_visibility="collapsed",
-            on_change=_per_chosen,
-        )
+        controls.setting("per", "Costs by", PAYERS, "by {}".format)
         groups = groups_of(found.costs, (view.per,))
         if not groups:
             no_data.nothing_in_view(context)
@@ -237,12 +227,6 @@ def _give_price(found: RangeCosts) -> None:
     st.markdown("Write your prices to a file, `prices.yaml`, and start Tailspan with this file:")
     st.code(words.price_example(found.bill.unpriced), language="yaml")
     st.code(START, language="bash")
-
-
-@choice
-def _per_chosen() -> None:
-    if (chosen := st.session_state["per"]) in PAYERS:
-        navigation.change(replace(navigation.current(), per=chosen))
 
 
 def _csv(rows: list[list[object]]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
-from ui.kit.columns import FloatArray, IntArray
+from ui.kit.columns import FloatArray, IntArray, highest_per_cell
 
 ENGINE_COLUMNS: Final = (
     *("replica", "engine", "process", "started_unix_ns", "at_unix_ns", "source"),
@@ -166,10 +166,7 @@ def _maximum_per_bin(
     of: _Lines, values: FloatArray, index: IntArray, bins: int, replicas: int, add: bool
 ) -> Grid:
     engines = int(of.engine.max()) + 1
-    highest = np.full((engines, bins), -np.inf)
-    there = np.isfinite(values)
-    np.maximum.at(highest, (of.engine[of.line[there]], index[there]), values[there])
-    highest[np.isneginf(highest)] = np.nan
+    highest = highest_per_cell(values, of.engine[of.line], index, (engines, bins))
     replica_of_engine = np.full(engines, -1, dtype=np.int64)
     replica_of_engine[of.engine] = of.replica
     grid = np.full((replicas, bins), np.nan)

@@ -8,10 +8,9 @@ from typing import Final
 import streamlit as st
 
 from store.queries import request_count
-from ui.frame import navigation, no_data, selection
+from ui.frame import controls, no_data, selection
 from ui.frame.address import link
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
@@ -135,7 +134,8 @@ def _one_measure(context: Context, found: FleetData) -> None:
                 format_func=lambda key: f"{MEASURES[key].name}, {MEASURES[key].unit}",
                 label_visibility="collapsed",
                 width=260,
-                on_change=_measure_chosen,
+                on_change=controls.setting_chosen,
+                args=("measure",),
             )
             st.download_button(
                 "All measures",
@@ -156,8 +156,3 @@ def _one_measure(context: Context, found: FleetData) -> None:
                 "the whole range"
             ),
         )
-
-
-@choice
-def _measure_chosen() -> None:
-    navigation.change(replace(navigation.current(), measure=st.session_state["measure"]))

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.outside.answer import NEVER_MATCHED
 from telemetry.otlp_urls import HTTP_KEY, otlp_url
-from ui.frame import navigation, selection
+from ui.frame import navigation, no_data, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.kit import wording
@@ -125,7 +125,7 @@ def _option(label: str, value: str) -> str:
 
 
 def _no_probes(context: Context, found: OutsideData) -> None:
-    view, zone = context.view, context.zone
+    zone = context.zone
     filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:
         st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
@@ -145,22 +145,11 @@ def _no_probes(context: Context, found: OutsideData) -> None:
             f" <b>{latest}</b>.</p>"
         )
     _filters(context, found)
-    with st.container(horizontal=True):
-        if found.latest_unix_ns is not None and st.button(
-            "Show the range that ends at the latest probe", key="show_range", type="primary"
-        ):
-            end = found.latest_unix_ns + 10**9
-            length_ns = context.window.to_unix_ns - context.window.from_unix_ns
-            navigation.change(view.between(max(0, end - length_ns), end))
-            st.rerun()
-        if filtered and st.button("Clear the filters", key="clear_filters"):
-            navigation.change(replace(view, region="", endpoint=""))
-            st.rerun()
+    unfiltered = replace(context.view, region="", endpoint="") if filtered else None
+    no_data.ways_back(context, found.latest_unix_ns, "probe", unfiltered)
 
 
 @choice
 def _choose(label: str) -> None:
     value = st.session_state[f"outside_{label}"]
-    view = navigation.current()
-    changed = replace(view, region=value) if label == "region" else replace(view, endpoint=value)
-    navigation.change(changed)
+    navigation.change(replace(navigation.current(), **{label: value}))

@@ -11,7 +11,7 @@ from store.queries import Window
 from telemetry.requests import Outcome
 from ui.kit import charts, colours, wording
 from ui.kit.columns import FloatArray
-from ui.views.overview.trends import Trend
+from ui.views.overview.trends import USUAL, Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
@@ -225,7 +225,7 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 
     Bins without requests may have missing data, and are excluded.
     """
-    low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
+    low, high = np.quantile(rate[rate > 0], USUAL)
     return float(low), float(high)
 
 

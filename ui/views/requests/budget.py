@@ -1,7 +1,6 @@
 """The section of the Requests page about how the slow requests spent a latency budget."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +10,8 @@ from alerts.errors import DocumentError
 from analysis.budget.answer import BudgetQuestion, answer_budget
 from analysis.budget.budget import LatencyBudget
 from analysis.budget.budget_file import preset, read_budget
-from ui.frame import navigation
+from ui.frame import controls
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import BUDGETS, NO_BUDGET, OWN_BUDGET
 from ui.kit import wording
 from ui.kit.sections import chapter
@@ -38,16 +36,8 @@ def show(context: Context, *, too_many: bool) -> None:
     With `too_many`, the range has too many requests to read them one by one.
     """
     with chapter("Latency budget", HELP):
-        st.session_state["budget"] = context.view.budget
-        st.segmented_control(
-            "Latency budget",
-            _budgets_to_choose(context.view.budget),
-            key="budget",
-            required=True,
-            format_func=lambda name: NAMES.get(name, name),
-            label_visibility="collapsed",
-            on_change=_choose_budget,
-        )
+        budgets = _budgets_to_choose(context.view.budget)
+        controls.setting("budget", "Latency budget", budgets, lambda name: NAMES.get(name, name))
         if context.view.budget == NO_BUDGET:
             return
         try:
@@ -76,9 +66,3 @@ def _budget(name: str) -> LatencyBudget | None:
         return preset(name)
     path = os.environ.get(KEY, "").strip()
     return read_budget(Path(path)) if path else None
-
-
-@choice
-def _choose_budget() -> None:
-    chosen = st.session_state["budget"]
-    navigation.change(replace(navigation.current(), budget=chosen))

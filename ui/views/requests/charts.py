@@ -34,7 +34,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
                 marker={
                     "color": layer.colour,
                     "line": {
-                        "width": 0.6 if _has_outline(layer.key) else 0,
+                        "width": 0.6 if layer.key in ("stall", "delivery") else 0,
                         "color": colours.OUTLINE,
                     },
                 },
@@ -115,7 +115,3 @@ def engines(found: EngineGauges, window: Window, zone: tzinfo) -> go.Figure:
         charts.row_title(figure, row, title)
     figure.update_layout(legend={"xanchor": "right", "x": 1})
     return charts.over_time(figure, window, zone, height=300)
-
-
-def _has_outline(key: str) -> bool:
-    return key in ("stall", "delivery")

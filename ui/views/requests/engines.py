@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ui.kit.columns import FloatArray, IntArray, instants, texts
+from ui.kit.columns import FloatArray, IntArray, highest_per_cell, instants, texts
 from ui.kit.columns import floats as column_floats
 from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 
@@ -51,7 +51,9 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
     by_gauge = {
-        gauge: _highest(column_floats(table, gauge), which, index, len(engines), bins.count)
+        gauge: highest_per_cell(
+            column_floats(table, gauge), which, index, (len(engines), bins.count)
+        )
         for gauge in GAUGES
     }
     if len(engines) > MAX_LINES:
@@ -78,16 +80,6 @@ def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
     lone = len({replica for replica, _ in known}) == len(known)
     names = [replica if lone else f"{replica} · engine {number:.0f}" for replica, number in known]
     return names, np.array([place[pair] for pair in pairs], dtype=np.int64)
-
-
-def _highest(
-    values: FloatArray, which: IntArray, index: IntArray, engines: int, bins: int
-) -> FloatArray:
-    highest = np.full((engines, bins), -np.inf)
-    valid = ~np.isnan(values)
-    np.maximum.at(highest, (which[valid], index[valid]), values[valid])
-    highest[np.isneginf(highest)] = np.nan
-    return highest
 
 
 def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:

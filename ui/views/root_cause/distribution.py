@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ui.kit.columns import FloatArray, IntArray
-from ui.kit.time_bins import Bins, bins_of_width
+from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width
 
 COLUMNS: Final = 100
 ROWS: Final = 30
-SECOND_NS: Final = 1_000_000_000
 MIN_S: Final = 1e-4
 """Shorter latencies count as this one: a logarithmic axis has no zero."""
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
 from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
@@ -36,6 +35,7 @@ from store.columns.evidence import EvidenceRows
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
+from ui.kit.columns import highest
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.views.root_cause.distribution import LatencyDistribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
@@ -182,11 +182,7 @@ class RootCauseData:
         """When the window's slowest requests were received, the slowest first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
-        known = np.flatnonzero(np.isfinite(values))
-        if known.size > SLOWEST:
-            known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
-        ordered = known[np.argsort(-values[known], kind="stable")]
-        found: list[int] = inside.received_unix_ns[ordered].tolist()
+        found: list[int] = inside.received_unix_ns[highest(values, SLOWEST)].tolist()
         return found
 
 

@@ -1,6 +1,6 @@
 """The SLOs page: each objective, its compliance over time, and a form to try a change."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 from typing import Final
@@ -13,9 +13,8 @@ from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, worst_first
 from store.queries import Window, newest_unix_ns
-from ui.frame import navigation, selection
+from ui.frame import controls, selection
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
 from ui.frame.read_cache import shared
 from ui.frame.slo_reads import SloReads, read_slos
@@ -83,16 +82,7 @@ def _objectives(context: Context, found: SlosData) -> None:
     sentence = words.sentence(found.slos.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
-    st.session_state["by"] = context.view.by
-    st.segmented_control(
-        "Compliance by",
-        STEPS,
-        key="by",
-        required=True,
-        format_func=lambda step: f"by {step}",
-        label_visibility="collapsed",
-        on_change=_by_chosen,
-    )
+    controls.setting("by", "Compliance by", STEPS, "by {}".format)
     silent_s = context.silence_s(found.newest_unix_ns)
     states = {each.objective.name: each for each in found.slos.states}
     groups = {
@@ -293,12 +283,6 @@ def _apply(file: str, text: str) -> None:
         key="download_yaml",
         on_click="ignore",
     )
-
-
-@choice
-def _by_chosen() -> None:
-    if (chosen := st.session_state["by"]) in STEPS:
-        navigation.change(replace(navigation.current(), by=chosen))
 
 
 def _reset(key: str, written: str) -> None:

@@ -142,7 +142,9 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         left.number_input("max_num_batched_tokens", 1, key="what_if_max_num_batched_tokens")
         left.toggle("enable_prefix_caching", key="what_if_enable_prefix_caching")
         middle.number_input("Replicas", 1, 1_000, key="what_if_replicas")
-        middle.selectbox("Router", tuple(ROUTERS), key="what_if_router", format_func=_router)
+        middle.selectbox(
+            "Router", tuple(ROUTERS), key="what_if_router", format_func=ROUTERS.__getitem__
+        )
         middle.text_input(
             "More changes",
             key="what_if_more",
@@ -193,10 +195,6 @@ def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
         **{name: float(given.get(name, "1x").rstrip("x")) for name in FACTORS},
     }.items():
         st.session_state[f"what_if_{key}"] = value
-
-
-def _router(name: str) -> str:
-    return ROUTERS[name]
 
 
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
