@@ -36,7 +36,7 @@ from ui.frame.read_cache import opened, shared
 from ui.frame.reader import readers_engine
 from ui.frame.view import View
 from ui.kit import picture, store_reads, wording
-from ui.kit.sections import CAPTION
+from ui.kit.sections import CAPTION, paragraph
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
 from ui.sign_in import gate
@@ -116,7 +116,7 @@ def _title(page: ExplorerPage) -> None:
     st.set_page_config(page_title=f"{page.name} · Tailspan")
     st.title(page.name, anchor=False)
     for notice in navigation.notices():
-        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
+        paragraph(html.escape(notice), "notice")
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
@@ -162,7 +162,7 @@ def _command(context: Context) -> None:
     line = command.command(context.view, context.window, context.now_unix_ns)
     if line is not None:
         zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
-        st.html(f"<p class='note'>In a terminal, with times in UTC. This page shows {zone}.</p>")
+        paragraph(f"In a terminal, with times in UTC. This page shows {zone}.")
         st.code(line, language="bash", wrap_lines=True)
 
 

@@ -11,6 +11,7 @@ from ui.frame import navigation
 from ui.frame.context import Context
 from ui.frame.view import View
 from ui.kit import store_reads, wording
+from ui.kit.sections import paragraph
 from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
@@ -27,7 +28,7 @@ SIMULATE: Final = "make run"
 
 def no_server() -> None:
     """Explain, for an empty store, how to connect a server or start the simulator."""
-    st.html("<p class='headline'><b>No server has reported yet.</b></p>")
+    paragraph("<b>No server has reported yet.</b>", "headline")
     st.markdown(
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
         "is this machine's name on the server's network), and start vLLM as usual:"
@@ -50,7 +51,7 @@ def nothing_in_view(context: Context) -> None:
     )
     if newest_match_unix_ns is None:
         what = "No request has ever matched these filters." if equals else "No request yet."
-        st.html(f"<p class='headline'>{what}</p>")
+        paragraph(what, "headline")
     else:
         matching = " that match the filters" if equals else ""
         newest = wording.clock(newest_match_unix_ns, zone, date=True)

@@ -40,7 +40,7 @@ def highest(values: FloatArray, number: int) -> IntArray:
 def highest_per_cell(
     values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
 ) -> FloatArray:
-    """The highest value of each cell; NaN without a value. `rows` and `columns` place each value."""
+    """The highest value of each cell of a grid; NaN without a value."""
     found = np.full(shape, -np.inf)
     known = ~np.isnan(values)
     np.maximum.at(found, (rows[known], columns[known]), values[known])

@@ -17,6 +17,11 @@ CAPTION: Final = "picture_caption"
 _title: ContextVar[str | None] = ContextVar("title of the section", default=None)
 
 
+def paragraph(text: str, kind: str = "note") -> None:
+    """Draw a paragraph of HTML. `kind` is its CSS class: note, notice or headline."""
+    st.html(f"<p class='{kind}'>{text}</p>")
+
+
 @contextmanager
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
     """Draw a heading with an optional tooltip. The `with` block draws the section."""

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import streamlit as st
 
+from ui.kit.sections import paragraph
+
 FOLDER: Final = Path(__file__).parent
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> None:
     """Draw rows from `slowest.shown_rows` and columns from `slowest.shown_columns`."""
     if not rows:
-        st.html("<p class='note'>No request in this range has this latency.</p>")
+        paragraph("No request in this range has this latency.")
         return
     component = st.components.v2.component(
         "tailspan.slowest",

@@ -20,6 +20,7 @@ from analysis.sign_in_file import EVERYBODY, SignIn, in_force
 from store.access.access import Access, NotAllowed
 from telemetry.durations import render
 from ui.kit import wording
+from ui.kit.sections import paragraph
 
 Body = Callable[[Engine, tzinfo], None]
 
@@ -179,7 +180,7 @@ def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> Non
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
         st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
-        st.html("<p class='note'>You come back to the page that you asked for.</p>")
+        paragraph("You come back to the page that you asked for.")
 
 
 def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:

@@ -9,7 +9,7 @@ from ui.frame import controls, no_data
 from ui.frame.context import Context
 from ui.frame.view import QUANTILES
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.compare import charts, words
 from ui.views.compare.read import CompareData, read_compare, sides_of
@@ -72,8 +72,8 @@ def show(context: Context, found: CompareData) -> None:
     if not answer.requests_after and not context.view.split:
         no_data.nothing_in_view(context)
         return
-    st.html(f"<p class='headline'>{words.headline(answer)}</p>")
-    st.html(f"<p class='note'>{html.escape(words.ranges(answer, context.zone))}</p>")
+    paragraph(words.headline(answer), "headline")
+    paragraph(html.escape(words.ranges(answer, context.zone)))
     controls.setting("quantile", "Percentile", QUANTILES, str.upper)
     if not answer.requests_before and not context.view.split:
         st.html(
@@ -88,9 +88,9 @@ def show(context: Context, found: CompareData) -> None:
             chart(figure, "compare_parts", f"{name} before and after, with mix, load and change")
             st.html(words.parts(answer))
         for note in words.notes(answer, context.zone):
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
         if context.view.live:
-            st.html(f"<p class='note'>{PAUSED}</p>")
+            paragraph(PAUSED)
     if len(decision.curve) > 1:
         with chapter("Change over load", CURVE_HELP):
             figure = charts.curve(answer, name, context.ink)

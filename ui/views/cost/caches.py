@@ -25,7 +25,7 @@ from store.queries import Window
 from telemetry.cache_lookups import CacheResult
 from ui.frame.view import View
 from ui.kit import charts, colours, tables, wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 
 HELP: Final = (
     "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
@@ -54,13 +54,13 @@ def show(found: CachesAnswer, view: View) -> None:
         other = [name for name in view.equals if name not in LABELS]
         if other:
             names = ", ".join(other)
-            st.html(f"<p class='note'>Lookups have no {names}, so this filter does not apply.</p>")
+            paragraph(f"Lookups have no {names}, so this filter does not apply.")
         if found.similarity:
             name = wording.for_html(found.similarity_of or "without a name")
-            st.html(f"<p class='note'>Similarities in the cache {name}.</p>")
+            paragraph(f"Similarities in the cache {name}.")
             alt = "Hits and misses by the similarity of the nearest entry"
             chart(similarity(found), "cache_similarity", alt)
-        st.html("<p class='note'>In a terminal: <code>tailspan caches</code>.</p>")
+        paragraph("In a terminal: <code>tailspan caches</code>.")
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:

@@ -22,7 +22,7 @@ from ui.frame.context import CannotShow, Context
 from ui.frame.view import PAYERS
 from ui.kit import wording
 from ui.kit.downloads import cell
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.terms import TERMS
 from ui.views.cost import caches, charts, words
 from ui.views.cost.read import RangeCosts, read_spending
@@ -103,7 +103,7 @@ def show(context: Context, seen: CostData) -> None:
         _no_bill(context, found)
         caches.show(seen.cached, view)
         return
-    st.html(f"<p class='headline'>{words.sentence(found, total, view)}</p>")
+    paragraph(words.sentence(found, total, view), "headline")
     _notes_below_headline(found, total)
     if found.bill.unpriced:
         _unpriced(found)
@@ -121,16 +121,16 @@ def show(context: Context, seen: CostData) -> None:
     _managed(found, total)
     caches.show(seen.cached, view)
     for note in words.notes(found, zone):
-        st.html(f"<p class='note'>{note}</p>")
+        paragraph(note)
 
 
 def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
     if advice := words.advice(total):
-        st.html(f"<p class='note'>{advice}</p>")
+        paragraph(advice)
     rounded = "The range is widened to whole minutes."
-    st.html(f"<p class='note'>{words.rates(found.bill)} {rounded}</p>")
+    paragraph(f"{words.rates(found.bill)} {rounded}")
     if found.energy is not None and found.energy.joules > 0:
-        st.html(f"<p class='note'>{words.drawn(found.energy)}</p>")
+        paragraph(words.drawn(found.energy))
 
 
 def _payers(context: Context, found: RangeCosts) -> None:
@@ -155,7 +155,7 @@ def _payers(context: Context, found: RangeCosts) -> None:
                 on_click="ignore",
             )
         if note := words.how_priced(groups):
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     if found.usd:
         explanation = (
             f"Cost of the requests per hour, by {view.per}. The most expensive values are shown"
@@ -182,7 +182,7 @@ def _managed(found: RangeCosts, total: BillLine) -> None:
                 if each.labels[0] is not None and each.labels[0] not in known
             ]
             for why in found.not_compared[:3]:
-                st.html(f"<p class='note'>Not compared: {wording.for_html(why, 300)}</p>")
+                paragraph(f"Not compared: {wording.for_html(why, 300)}")
             st.code(words.managed_example(others), language="yaml")
             st.code(START, language="bash")
     if found.break_even is not None:
@@ -202,7 +202,7 @@ def _managed(found: RangeCosts, total: BillLine) -> None:
 
 def _unpriced(found: RangeCosts) -> None:
     reasons = words.without_price(found.bill.unpriced)
-    st.html(f"<p class='notice'>No price: {reasons}</p>")
+    paragraph(f"No price: {reasons}", "notice")
     with st.expander("How to set a price"):
         _give_price(found)
 

@@ -14,7 +14,7 @@ from ui.frame.context import Context
 from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.views.fleet import charts, roofline, starts, table, words
 from ui.views.fleet.read import FleetData, read_fleet
 from ui.views.fleet.replicas import ReplicaRow
@@ -74,7 +74,7 @@ def _no_replica(context: Context, found: FleetData) -> None:
 
 def _replicas(context: Context, found: FleetData) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
-    st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
+    paragraph(words.sentence(fleet, found.incident), "headline")
     for note in (
         words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
         words.without_samples(found.without_samples, found.requests_one_in),
@@ -84,7 +84,7 @@ def _replicas(context: Context, found: FleetData) -> None:
         data_sources.scraped(found.scraped_replicas),
     ):
         if note:
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     with chapter("Replicas", TABLE_HELP):
         table.show(
             fleet,
@@ -124,7 +124,7 @@ def _one_measure(context: Context, found: FleetData) -> None:
     measure = MEASURES[chosen]
     with chapter("One measure over time", SIDE_HELP):
         bin_ = wording.span(found.fleet.bins.width_s)
-        st.html(f"<p class='note'>{html.escape(measure.meaning)} {bin_}.</p>")
+        paragraph(f"{html.escape(measure.meaning)} {bin_}.")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.session_state["measure"] = chosen
             st.selectbox(

@@ -13,7 +13,7 @@ from ui.frame import navigation, no_data, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.views.outside import charts, words
 from ui.views.outside.read import OutsideData, read_outside
 
@@ -67,9 +67,9 @@ def show(context: Context, found: OutsideData) -> None:
     if not answer.endpoints:
         _no_probes(context, found)
         return
-    st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
+    paragraph(words.sentence(answer), "headline")
     for note in words.notes(answer):
-        st.html(f"<p class='note'>{note}</p>")
+        paragraph(note)
     _filters(context, found)
     at_unix_ns = min(context.window.to_unix_ns, context.now_unix_ns)
     with chapter("Endpoints by region", ENDPOINTS_HELP):
@@ -128,7 +128,7 @@ def _no_probes(context: Context, found: OutsideData) -> None:
     zone = context.zone
     filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:
-        st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
+        paragraph("<b>No probe has reported yet.</b>", "headline")
         st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
         endpoint = otlp_url(HTTP_KEY, os.environ)
         st.code(words.example(endpoint), language="yaml", wrap_lines=True)
@@ -137,7 +137,7 @@ def _no_probes(context: Context, found: OutsideData) -> None:
         return
     matching = " that match the filters" if filtered else ""
     if found.latest_unix_ns is None:
-        st.html(f"<p class='headline'>{NEVER_MATCHED}</p>")
+        paragraph(NEVER_MATCHED, "headline")
     else:
         latest = wording.clock(found.latest_unix_ns, zone, date=True)
         st.html(

@@ -22,7 +22,7 @@ from ui.frame.view import View
 from ui.kit import joined_tables, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.request_key import RequestKey
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.store_reads import Unreadable
 from ui.kit.tables import table
 from ui.kit.time_bins import SECOND_NS
@@ -205,17 +205,17 @@ def _request(found: RequestDetails, view: View, zone: tzinfo) -> None:
     row = found.row
     whole_s = row["e2e_s"]
     freshness.band(found.simulated)
-    st.html(f"<p class='headline'>{words.sentence(row, found.account, zone)}</p>")
+    paragraph(words.sentence(row, found.account, zone), "headline")
     for note in (
         words.rank(row, found.ranks),
         words.less(row),
     ):
         if note:
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     _trace(row)
     if found.joined is not None:
         with chapter("The user’s request", JOINED_HELP):
-            st.html(f"<p class='note'>{joined_tables.sentence(found.joined)}</p>")
+            paragraph(joined_tables.sentence(found.joined))
             st.html(joined_tables.phases_table(found.joined))
             st.html(joined_tables.hops_table(found.joined, partial(request_link, view)))
     moments = timeline.instants(row)
@@ -238,7 +238,7 @@ def _trace(row: Mapping[str, Any]) -> None:
     try:
         url = trace_link.template()
     except ValueError as error:
-        st.html(f"<p class='notice'>{html.escape(str(error))}</p>")
+        paragraph(html.escape(str(error)), "notice")
         return
     if url is None:
         st.html(
@@ -263,7 +263,7 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
             )
             return
         sentence = neighbours.sentence(found.neighbours)
-        st.html(f"<p class='note'>{html.escape(sentence)}</p>")
+        paragraph(html.escape(sentence))
         if not found.neighbours.drawn:
             return
         chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
@@ -300,13 +300,13 @@ def _servers(found: RequestDetails, whole_s: float) -> None:
         return
     with chapter("Engine state", ENGINE_HELP):
         if not found.engine:
-            st.html("<p class='note'>The engine reported no sample during the request.</p>")
+            paragraph("The engine reported no sample during the request.")
         else:
             chart(charts.time_series(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
         with chapter("GPU state", ENGINE_HELP):
             if found.throttled:
-                st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
+                paragraph(html.escape(found.throttled))
             chart(charts.time_series(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
 
 

@@ -14,7 +14,7 @@ from ui.frame import controls
 from ui.frame.context import Context
 from ui.frame.view import BUDGETS, NO_BUDGET, OWN_BUDGET
 from ui.kit import wording
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
@@ -43,12 +43,12 @@ def show(context: Context, *, too_many: bool) -> None:
         try:
             budget = _budget(context.view.budget)
         except DocumentError as error:
-            st.html(f"<p class='notice'>{wording.for_html(str(error), 500)}</p>")
+            paragraph(wording.for_html(str(error), 500), "notice")
             return
         if budget is None:
-            st.html(f"<p class='note'>Set {KEY} to the path of a budget file.</p>")
+            paragraph(f"Set {KEY} to the path of a budget file.")
         elif too_many:
-            st.html(f"<p class='note'>{TOO_MANY}</p>")
+            paragraph(TOO_MANY)
         else:
             question = BudgetQuestion(budget, context.window, context.view.equals)
             answer = context.shared(lambda: answer_budget(context.engine, question), repr(budget))

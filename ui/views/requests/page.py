@@ -24,7 +24,7 @@ from ui.kit import (
     wording,
 )
 from ui.kit.columns import floats, instants
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import budget, charts, engines, words
 from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
@@ -51,7 +51,7 @@ def show(context: Context, found: RequestsData) -> None:
         return
     no_data.nothing_in_view(context)
     if note := data_sources.scraped(found.scraped_replicas):
-        st.html(f"<p class='note'>{html.escape(note)}</p>")
+        paragraph(html.escape(note))
     if found.samples.num_rows:
         _engines(context, found)
 
@@ -74,14 +74,14 @@ def _requests(context: Context, found: RequestsData) -> None:
         means, number = phases.mean_per_bin(matrix, index, bins.count)
     st.html(f"<p class='headline'>{headline}</p>{_outcomes(outcomes, view)}")
     if rolled is None and (less := data_sources.note(table)):
-        st.html(f"<p class='note'>{html.escape(less)}</p>")
+        paragraph(html.escape(less))
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
         figure = kit_charts.percentiles(series, bins, window, zone, context.ink, name)
         selection.time_chart(context, figure, "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
-            st.html(f"<p class='note'>{gap}</p>")
+            paragraph(gap)
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, zone)
         selection.time_chart(context, figure, "phases")
@@ -108,7 +108,7 @@ def _joined_section(context: Context, found: RequestsData) -> None:
     with chapter("Joined requests", JOINED_HELP):
         latency = "E2E" if by_e2e else "TTFT"
         most = MAX_JOINED_ROWS if found.joined.truncated else None
-        st.html(f"<p class='note'>{words.joined(len(joined), latency, most)}</p>")
+        paragraph(words.joined(len(joined), latency, most))
         shown = known[:MAX_JOINED]
         address = partial(request_link, context.view)
         st.html(joined_tables.requests_table(shown, address, context.zone))
@@ -160,7 +160,7 @@ def _engines(context: Context, found: RequestsData) -> None:
     window = found.window
     with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:
-            st.html("<p class='note'>No engine reported its state in this range.</p>")
+            paragraph("No engine reported its state in this range.")
             return
         gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
         selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")

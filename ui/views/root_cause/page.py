@@ -23,7 +23,7 @@ from ui.frame.context import Context
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
 from ui.kit import data_sources, joined_growth, phases, slowest, slowest_table, store_reads
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
 from ui.kit.time_bins import SECOND_NS
@@ -245,17 +245,17 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     if attained := words.attained(explanation):
         st.html(attained)
     if explanation.grew_within_objectives:
-        st.html(f"<p class='notice'>{GREW}</p>")
+        paragraph(GREW, "notice")
     still = words.still_slow(explanation, found.request_incidents, zone)
     if still and explanation.verdict is not ExplanationVerdict.INCIDENT:
-        st.html(f"<p class='notice'>{still}</p>")
+        paragraph(still, "notice")
     reason = None
     if explanation.causes or explanation.verdict is ExplanationVerdict.INCIDENT:
         place = st.empty()
         place.html(_reason(context, explanation, selected))
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
-        st.html(f"<p class='note'>{thinned}</p>")
+        paragraph(thinned)
     _heatmap_section(context, explanation, found)
     if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         _longer_range_link(view)
@@ -359,7 +359,7 @@ def _increase(explanation: Explanation) -> None:
 def _longer_range_link(view: View) -> None:
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
-        st.html("<p class='note'>Choose a longer range, or another baseline.</p>")
+        paragraph("Choose a longer range, or another baseline.")
         return
     longer = names[names.index(view.last) + 1]
     if st.button(f"Show the last {longer}", key="wider", type="primary"):

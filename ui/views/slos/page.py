@@ -22,7 +22,7 @@ from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.tables import table
 from ui.kit.terms import TERMS
@@ -67,9 +67,9 @@ def read(context: Context) -> SlosData:
 def show(context: Context, found: SlosData) -> None:
     """Draw each objective with its compliance over time, and a form to try a change."""
     if found.newest_unix_ns is None:
-        st.html("<p class='note'>No server has reported yet, so there are no counts.</p>")
+        paragraph("No server has reported yet, so there are no counts.")
     if context.objectives.problem:
-        st.html(f"<p class='notice'>{wording.for_html(context.objectives.problem, 300)}</p>")
+        paragraph(wording.for_html(context.objectives.problem, 300), "notice")
     _objectives(context, found)
     _try(context)
 
@@ -77,7 +77,7 @@ def show(context: Context, found: SlosData) -> None:
 def _objectives(context: Context, found: SlosData) -> None:
     objectives = context.objectives.parsed
     if not objectives:
-        st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
+        paragraph("<b>No SLO is defined:</b> no objective could be read.", "headline")
         return
     sentence = words.sentence(found.slos.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
@@ -174,7 +174,7 @@ def _history(context: Context, objective: Objective, slos: SloReads) -> None:
         read, "compliance", indicator.digest, indicator.slices, span, slos.step, str(zone), by
     )
     with chapter("Compliance", HISTORY_HELP):
-        st.html(f"<p class='note'>{compliance.sentence(steps, objective, by, at_s, zone)}</p>")
+        paragraph(compliance.sentence(steps, objective, by, at_s, zone))
         if steps:
             shown = Window(
                 steps[0].from_unix_s * SECOND_NS,
@@ -217,10 +217,10 @@ def _try(context: Context) -> None:
 
 def _lint(changed: Objectives) -> None:
     for note in changed.notes:
-        st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
+        paragraph(f"Note: {wording.for_html(note, 300)}")
     if not changed.errors:
         number = wording.counted(len(changed.parsed), "objective")
-        st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
+        paragraph(f"<b>No errors:</b> {number}.")
         return
     number = wording.counted(len(changed.errors), "error")
     rows = [[wording.for_html(cell, 400) for cell in _error_row(each)] for each in changed.errors]
@@ -240,7 +240,7 @@ def _effect_section(context: Context, changed: Objectives) -> None:
     engine, window, zone = context.engine, context.window, context.zone
     found = changes.changes(context.objectives, changed)
     if not found:
-        st.html("<p class='note'>The objectives are the same as before.</p>")
+        paragraph("The objectives are the same as before.")
         return
     with st.spinner("Reading …"), store_errors():
         newest = judged_window(engine, window)

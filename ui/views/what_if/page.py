@@ -16,7 +16,7 @@ from ui.frame.address import link
 from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.views.what_if import charts, record, words
 from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
@@ -89,9 +89,9 @@ def show(context: Context, found: WhatIfData) -> None:
             f"<p class='note'>{wording.for_html(reason, 400)}</p>"
         )
     elif swept is not None:
-        st.html(f"<p class='headline'>{words.sweep_sentence(swept, view.latency)}</p>")
+        paragraph(words.sweep_sentence(swept, view.latency), "headline")
     elif answer is not None:
-        st.html(f"<p class='headline'>{words.sentence(answer, view.latency)}</p>")
+        paragraph(words.sentence(answer, view.latency), "headline")
     else:
         st.html(
             "<p class='headline'>Choose a change to predict its effect on the requests of this "
@@ -99,7 +99,7 @@ def show(context: Context, found: WhatIfData) -> None:
         )
     if found.present is not None:
         with chapter("The change", HELP):
-            st.html(f"<p class='note'>{CONTROLS_NOTE}</p>")
+            paragraph(CONTROLS_NOTE)
             _controls(found.present, view.change, view.sweep)
     if found.advised is not None and found.advised.refused is None:
         with chapter("Changes to try", TRY_HELP):
@@ -117,14 +117,14 @@ def show(context: Context, found: WhatIfData) -> None:
 
             st.html(words.sweep_table(swept, view.latency, address))
             for note in words.sweep_notes(swept):
-                st.html(f"<p class='note'>{note}</p>")
+                paragraph(note)
     if answer is not None:
         with chapter("Prediction", HELP):
             figure = charts.percentiles(answer, view.latency, context.ink)
             chart(figure, "what_if", f"Percentiles of {name}, measured and predicted")
             st.html(words.table(answer))
             for note in words.notes(answer):
-                st.html(f"<p class='note'>{note}</p>")
+                paragraph(note)
             place = record.show(context)
         record.complete(context, place)
 
