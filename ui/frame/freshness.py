@@ -55,9 +55,8 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer bad' role='alert'><b>No data for {wording.span(silent)}.</b>"
-        f" The newest data is from <b>{newest}</b>. The servers have stopped, or their data does"
-        " not arrive; <code>tailspan doctor</code> checks each connection. Everything below"
-        " shows the state at that time.</p>"
+        f" The newest data is from <b>{newest}</b>, and so is everything below."
+        " <code>tailspan doctor</code> checks each connection.</p>"
     )
 
 

@@ -18,9 +18,7 @@ from ui.kit import wording
 from ui.kit.sections import chart
 from ui.kit.time_bins import SECOND_NS
 
-HELP: Final = (
-    "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
-)
+HELP: Final = "Drag over a range to zoom in, explain it, make it the baseline or list its requests."
 """For the explanation of every chart over time."""
 SHORTEST_S: Final = 5.0
 """A shorter drag is probably an accident, and is ignored."""

@@ -17,9 +17,8 @@ SOURCE_NOTES = {
 }
 
 SCRAPED = (
-    "seen by /metrics only. /metrics reports engines, not single requests, so there is no latency"
-    " to show. The servers may still have had requests. Install the instrumentation"
-    " in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
+    "seen by /metrics only, which reports engines, not single requests. For latencies, install the"
+    " instrumentation in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
 )
 
 
@@ -50,6 +49,6 @@ def thinned_samples(every_s: int | None) -> str | None:
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares cover the "
-        "whole range, but maxima may miss a short burst."
+        f"Samples were read for 16 s in every {wording.span(every_s)}: maxima may miss a short "
+        "burst."
     )

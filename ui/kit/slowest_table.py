@@ -17,7 +17,7 @@ FOLDER: Final = Path(__file__).parent
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> None:
     """Draw rows from `slowest.shown_rows` and columns from `slowest.shown_columns`."""
     if not rows:
-        paragraph("No request in this range has this latency.")
+        paragraph("No request in this range has this latency. Choose another latency or range.")
         return
     component = st.components.v2.component(
         "tailspan.slowest",

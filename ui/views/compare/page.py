@@ -15,28 +15,22 @@ from ui.views.compare import charts, words
 from ui.views.compare.read import CompareData, read_compare, sides_of
 
 PARTS_HELP: Final = (
-    "The difference between the percentiles before and after is the sum of three parts. Mix: other "
-    "requests, such as longer prompts or another tenant. Load: other work on the engines at the "
-    "same time. Change: the difference between requests of the same tenant, route and adapter with "
-    "about the same work. The length of the output is not matched, because a change can affect it. "
-    "If the range begins at a fixed time, the 95 % interval of the change stays valid however "
-    "often you look at this page."
+    "The difference is the sum of three parts. Mix: other requests, such as longer prompts or "
+    "another tenant. Load: other work on the engines. Change: the difference between requests "
+    "of the same tenant, route and adapter with about the same work. The length of the output "
+    "is not matched, because a change can affect it. With a fixed start, the 95 % interval "
+    "stays valid however often you look."
 )
 CURVE_HELP: Final = (
-    "By the number of running requests at arrival: the percentile after the change, and the"
-    " percentile that the same requests would have had before the change. The bars are the 95 %"
-    " interval of the difference, valid if you look once. Some changes make latency worse under"
-    " high load but not under low load, or the other way round."
+    "By the running requests at arrival: the percentile after the change, and the one that "
+    "the same requests would have had before. Bars: the 95 % interval of the difference, "
+    "valid if you look once. A change may help only at high or only at low load."
 )
 STEPS_HELP: Final = (
-    "The duration of an engine step is the sum of these coefficients times the step's work. They "
-    "depend little on the mix and the load, so a changed coefficient indicates that the "
-    "servers themselves changed."
+    "A step's duration is the sum of these coefficients times the step's work. They depend "
+    "little on mix and load: a changed coefficient indicates that the servers changed."
 )
-SLOS_HELP: Final = (
-    "The share of good requests of each SLO before and after, and the parts of the difference"
-    " between the two shares."
-)
+SLOS_HELP: Final = "The share of good requests before and after, and the parts of the difference."
 PAUSED: Final = "Pause the page to compute the total change by replay."
 
 

@@ -28,10 +28,10 @@ from ui.kit import charts, colours, tables, wording
 from ui.kit.sections import chapter, chart, paragraph
 
 HELP: Final = (
-    "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
-    "request, so no percentile, SLO or bill includes it. **Hit rate**: hits divided by hits and "
-    "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
-    "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
+    "Hits of semantic, embedding and response caches in applications and gateways. A hit is "
+    "not a request: no percentile, SLO or bill includes it. **Hit rate**: hits divided by "
+    "hits and misses. **Hit time**: the whole answer, as the client or gateway measured it. "
+    "**Lookup**: the search alone. **Saved** is " + ESTIMATE
 )
 MAX_ROWS: Final = 12
 

@@ -33,21 +33,20 @@ BILL_HELP: Final = (
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 SIDES_HELP: Final = (
-    "The cost of the time in engine steps. A model of the steps divides it between prefill and"
-    " decode. MFU is the share of the GPUs’ peak FLOP/s, and MBU the share of their peak memory"
-    " bandwidth, that was used during the time of prefill or decode. Prefill is usually limited by"
-    " arithmetic, decode by memory."
+    "The cost of the time in engine steps, divided by a model of the steps. MFU and MBU: the "
+    "used share of the GPUs’ peak FLOP/s and memory bandwidth. Arithmetic usually limits "
+    "prefill, and memory limits decode."
 )
 PAYERS_HELP: Final = (
-    "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
-    "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
-    "was up. **Managed**: the price of the same tokens at managed APIs. **Lost**: the cost of "
-    "responses that were not delivered. Each name links to its requests."
+    "A request is billed its share of its engine's steps, and the work repeated for it. Idle "
+    "time is billed to none. **Per hour**: per hour in which an engine was up. **Managed**: "
+    "the price of the same tokens at managed APIs. **Lost**: the cost of responses that were "
+    "not delivered. Each name links to its requests."
 )
 MANAGED_HELP: Final = (
-    "The price of the same tokens at the managed model that matches the served one, with "
-    "cached tokens priced separately (genai-prices, bundled). Break-even: the request rate at "
-    "which the managed price of this mix of requests equals the engines' fixed cost."
+    "The price of the same tokens at the matching managed model (genai-prices, bundled). "
+    "Cached tokens are priced separately. Break-even: the request rate at which the managed "
+    "price of this mix equals the engines' fixed cost."
 )
 START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=prices.yaml"
 

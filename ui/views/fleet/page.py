@@ -22,25 +22,23 @@ from ui.views.fleet.replicas import ReplicaRow
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
-    "Replicas with problems come first. Each number is for the whole range: the maximum for "
-    "waiting, running, KV cache and longest step, the minimum for the clock, and the mean for all "
-    "other measures. The "
+    "Replicas with problems come first. Numbers cover the range: the maximum for waiting, "
+    "running, KV cache and longest step, the minimum for the clock, otherwise the mean. The "
     "lines have the same scale for all replicas."
 )
 SIDE_HELP: Final = (
     f"One measure of all replicas over time, in the order of the table. {selection.HELP}"
 )
 BOUND_HELP: Final = (
-    "The duration of each engine's steps, compared with the time that their memory traffic and "
-    "arithmetic would take at the device's peak. The bottleneck is memory (more requests per step "
-    "cost little), arithmetic (more requests make each step longer), neither (CPU, launches, "
-    "communication), or too little load. "
-    "Bytes and FLOPs are computed from the model's shape and the step ledger. The bytes are "
-    "also compared with the measured memory bandwidth."
+    "The duration of each engine's steps, compared with the time that their memory traffic "
+    "and arithmetic would take at the device's peak. The bottleneck is memory (more requests "
+    "per step cost little), arithmetic (more requests make steps longer), neither (CPU, "
+    "launches, communication), or too little load. Bytes and FLOPs come from the model's "
+    "shape and the step ledger."
 )
 CONFIG_HELP: Final = (
-    "The arguments of each engine's last start, by model, and the arguments in which replicas of "
-    "the same model differ."
+    "The arguments of each engine's last start, by model, and where replicas of the same "
+    "model differ."
 )
 
 
@@ -67,8 +65,7 @@ def _no_replica(context: Context, found: FleetData) -> None:
         no_data.nothing_in_view(context)
     st.html(
         "<p class='note'>This page shows the state that engines report every second. Servers that "
-        "send only spans do not report it: install the plugin there, or scrape their /metrics with "
-        "<code>tailspan up --scrape URL</code>.</p>"
+        "send only spans need the plugin, or <code>tailspan up --scrape URL</code>.</p>"
     )
 
 
@@ -113,7 +110,7 @@ def _replicas_not_drawn(left_out: Sequence[ReplicaRow]) -> None:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(
             f"<p class='note'>Not drawn, with fewer problems: {named}. "
-            "Filter by replica to draw another replica.</p>"
+            "Filter by replica to draw one.</p>"
         )
 
 

@@ -64,7 +64,7 @@ def as_html(found: Starts, zone: tzinfo) -> str:
     if not found.shown:
         return (
             "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "
-            "them after the engine core's first step.</p>"
+            "them after the first engine step.</p>"
         )
     longest_s = max(each.length_s for each in found.shown)
     newest_first = found.shown[::-1]

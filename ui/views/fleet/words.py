@@ -121,7 +121,8 @@ def thinned_requests(one_in: int) -> str | None:
 def configurations(groups: Sequence[ConfigGroup]) -> str:
     """The configurations, with their differences from the most common one."""
     if not groups:
-        return "<p class='note'>No engine reported its start arguments.</p>"
+        text = "No engine reported its start arguments. The plugin in vLLM sends them."
+        return f"<p class='note'>{text}</p>"
     return table(("model", "replicas", "differs in"), map(_row, groups), "configs")
 
 

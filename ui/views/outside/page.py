@@ -20,11 +20,11 @@ from ui.views.outside.read import OutsideData, read_outside
 EVERYTHING: Final = ""
 
 ENDPOINTS_HELP: Final = (
-    "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "
-    "answers of the model. **By a cache**: answers of a gateway's cache. No latency includes them. "
-    "**First content** counts from the moment when the connection was ready. **Whole wait** "
-    "includes the set-up of the connection. **Managed**: the endpoint has a list price. "
-    "**Self-hosted**: the server also reported these probes to Tailspan. P95 needs 73 probes."
+    "Results of `tailspan probe`. Latencies are those of complete answers of the model. **By "
+    "a cache**: answers of a gateway's cache, which no latency includes. **First content** "
+    "counts from the ready connection. **Whole wait** includes its set-up. **Managed**: the "
+    "endpoint has a list price. **Self-hosted**: the server also reported these probes. P95 "
+    "needs 73 probes."
 )
 PHASES_HELP: Final = (
     "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
@@ -32,24 +32,23 @@ PHASES_HELP: Final = (
     + "\n\nServer and network are shown separately if the server also reported the probe."
 )
 TIME_HELP: Final = (
-    "The median whole wait of probes that the model answered. At most "
-    f"{charts.MAX_LINES} lines are drawn, first those of the endpoints with the most failures. "
-    "An endpoint without answers has no line."
+    f"The median whole wait of probes that the model answered, for at most {charts.MAX_LINES} "
+    "endpoints: those with the most failures first."
 )
 FAILURES_HELP: Final = (
-    "Probes without a complete answer, with the most frequent reasons of each endpoint and region. "
-    "Probes that were not sent (over the budget, or missed by the prober) do not count."
+    "Probes without a complete answer, with the most frequent reasons. Probes that were not "
+    "sent (over the budget, or missed by the prober) do not count."
 )
 PAIRS_HELP: Final = (
-    "**Network**: the time to the first event at the prober minus the time to the first byte at"
-    " the server, for probes that the server also reported. P99 needs 381 probes. **Median"
-    " difference**: the prober sends each prompt twice. The difference is the time to the first"
-    " event of the repeated prompt, minus that of the new prompt. The prefix cache helps if the"
-    " whole 95 % interval is below 0. The interval needs 8 pairs."
+    "**Network**: the first event at the prober minus the first byte at the server, for "
+    "probes that the server also reported. P99 needs 381 probes. **Median difference**: the "
+    "prober sends each prompt twice; the first event of the repeated prompt minus that of the "
+    "new one. The prefix cache helps if the whole 95 % interval, which needs 8 pairs, is "
+    "below 0."
 )
 COST_HELP: Final = (
-    "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
-    "The certificates are those that the servers sent."
+    "List price of the probes' tokens (genai-prices); self-hosted endpoints have none. The "
+    "certificates are those that the servers sent."
 )
 
 

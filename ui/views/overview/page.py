@@ -32,8 +32,8 @@ from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range of P50 "
-    "and P99, which contains 8 of 10 bins of the baseline. Red: an error budget burned too fast. "
+    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range, "
+    "with 8 of 10 bins of the baseline. Red: an error budget burned too fast. "
     f"{selection.HELP}"
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."

@@ -40,23 +40,23 @@ MAX_LISTED: Final = 6
 """Maximum number of listed requests that delayed the shown one. The chart shows more."""
 
 LIFE_HELP: Final = (
-    "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
-    "first, then other requests' work, preemption and stalls. The durations of these parts are "
-    "known, but not when they occurred."
+    "One row per phase. Within a phase, the request's own work is drawn first, then other "
+    "requests' work, preemption and stalls: their durations are known, but not when they "
+    "occurred."
 )
 NEIGHBOURS_HELP: Final = (
-    "On the same axis: requests in the same engine. Violet: the prefill of a request that delayed"
-    " this request. Grey: the prefill of any other request. The delay by prefills is divided among"
-    " the other requests in proportion to the prompt tokens computed for each while this request"
-    " waited or ran. The delay by decodes is divided in proportion to their output tokens."
+    "On the same axis: requests in the same engine. Violet: a prefill that delayed this "
+    "request. Grey: any other prefill. Delays are divided among the other requests by the "
+    "tokens computed for each while this request waited or ran: prompt tokens for prefills, "
+    "output tokens for decodes."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode of this request are on different servers. The phases of the user’s request "
-    "sum to its end-to-end time, which begins at the client, the router or the first engine and "
-    "ends with the last byte. The rest of this page is about one engine."
+    "Prefill and decode of this request are on different servers. Its phases sum to its "
+    "end-to-end time, from the client, the router or the first engine to the last byte. The "
+    "rest of this page is about one engine."
 )
 ENGINE_HELP: Final = (
-    "On the same axis. A sample covers the time since the previous sample, which may be longer "
+    "On the same axis. A sample covers the time since the previous one, which may be longer "
     "than the request."
 )
 
@@ -164,16 +164,15 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
             "<p class='headline'><b>This request has expired.</b> It was received "
             f"{wording.clock(at, zone, date=True)}; the oldest stored request is from {oldest}.</p>"
             "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept."
-            " In longer ranges, the other pages still count deleted requests.</p>"
+            " Other pages still count deleted requests in longer ranges.</p>"
         )
         return
     st.html(
         "<p class='headline'>"
         f"<b>No request has the id “{wording.for_html(str(reference), 80)}”.</b>"
         f"</p><p class='note'>The store has requests from {oldest} to {newest}. "
-        "A running request appears here after it has ended. A request older than "
-        "<code>tailspan up --keep-rows</code> is deleted. <code>tailspan requests --last 1h</code> "
-        "lists ids.</p>"
+        "A running request appears after it has ended. <code>tailspan up --keep-rows</code> sets "
+        "how long requests are kept. <code>tailspan requests --last 1h</code> lists ids.</p>"
     )
 
 
@@ -258,8 +257,7 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
     with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
             st.html(
-                "<p class='note'>Its replica is unknown, so the requests sharing its engine are"
-                " unknown too.</p>"
+                "<p class='note'>Its replica is unknown, and so are the requests sharing its engine.</p>"
             )
             return
         sentence = neighbours.sentence(found.neighbours)

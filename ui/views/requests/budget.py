@@ -20,13 +20,13 @@ from ui.views.requests.budget_table import html_of
 KEY: Final = "TAILSPAN_BUDGET"
 """The environment variable with the path of the reader's budget file."""
 HELP: Final = (
-    "A budget limits a latency and the time of each layer. The table compares these limits with "
-    "the slowest requests of the range: those beyond the budget's percentile."
+    "A budget limits a latency and the time of each layer. The table compares it with the "
+    "slowest requests of the range: those beyond the budget's percentile."
 )
 NAMES: Final = {NO_BUDGET: "no budget", OWN_BUDGET: "your file"}
 TOO_MANY: Final = (
-    "The range has too many requests to divide the time of each into layers. Choose a shorter"
-    " range."
+    "The range has too many requests to divide the time of each into layers. Choose a shorter "
+    "range."
 )
 
 

@@ -131,10 +131,14 @@ PHASES_HELP: Final = (
 
 
 MAX_JOINED: Final = 10
+NO_STATE: Final = (
+    "No engine reported its state in this range. The plugin in vLLM reports it; for other servers,"
+    " use <code>tailspan up --scrape URL</code>."
+)
 
 JOINED_HELP: Final = (
-    "Prefill and decode are on different servers. A joined request is one request of a user, with "
-    "its phases over all servers. Choose a request to see its servers."
+    "Prefill and decode are on different servers. A joined request is one request of a user "
+    "over all servers. Choose a request to see its servers."
 )
 
 ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
@@ -160,7 +164,7 @@ def _engines(context: Context, found: RequestsData) -> None:
     window = found.window
     with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:
-            paragraph("No engine reported its state in this range.")
+            paragraph(NO_STATE)
             return
         gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
         selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")

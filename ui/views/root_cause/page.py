@@ -33,27 +33,27 @@ from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answ
 MAX_STORED: Final = 20
 """Maximum number of incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
-    "By how much each part of the slow requests' latency grew from the baseline to the range, in "
-    "the order of a request's phases. The parts sum to the increase."
+    "The growth of each part of the slow requests' latency from the baseline to the range. "
+    "The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
-    "Each cell counts requests by time of receipt and latency. The lines below show the state "
-    "of the engines. Shaded: the baseline. A triangle marks the start of an engine. The dashed "
-    f"line is the SLO’s threshold. {selection.HELP}"
+    "Each cell counts requests by time of receipt and latency. Below: the state of the "
+    "engines. Shaded: the baseline. Triangle: the start of an engine. Dashed: the SLO’s "
+    f"threshold. {selection.HELP}"
 )
 GREW: Final = (
-    "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
-    "to see why."
+    "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” "
+    "above to see why."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode are on different servers. The phases are those of the user’s requests. The "
-    "causes in each pool are found from the pool's own servers. Their shares are estimates from "
+    "Prefill and decode are on different servers. The phases are those of the user’s "
+    "requests. Each pool's causes come from its own servers; their shares are estimates from "
     "the step ledger."
 )
 HITS_HELP: Final = (
-    "The probability that a request of this kind is slow, divided by the probability for all other"
-    " requests. Kinds whose difference may be chance are omitted. A kind that is slow more often"
-    " may not be the cause."
+    "How many times likelier a request of this kind is to be slow than all others. Kinds "
+    "whose difference may be chance are omitted. A kind that is slow more often may not be "
+    "the cause."
 )
 
 
@@ -314,8 +314,7 @@ def _baseline_choice(view: View, explanation: Explanation, found: RootCauseData)
         href = html.escape(link(View(last=None, page=view.page, incident=name, equals=view.equals)))
         st.html(
             f"<p class='note'><a class='action' href='{href}' target='_self'>"
-            "Before the incident</a> compares the incident, from its start, with the time before "
-            "the incident.</p>"
+            "Before the incident</a> compares the incident with the time before it.</p>"
         )
 
 

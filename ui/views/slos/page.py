@@ -31,13 +31,12 @@ from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import ObjectiveChange
 
 HISTORY_HELP: Final = (
-    "The share of requests that met the SLO, by the time at which the requests ended. A cross "
-    "marks a day or an hour below the target. Counts are kept longer than the requests themselves. "
-    f"{selection.HELP}"
+    "The share of requests that met the SLO, by the time at which they ended. Cross: below "
+    f"the target. Counts are kept longer than the requests. {selection.HELP}"
 )
 TRY_HELP: Final = (
-    "Edit the text to see its errors, and its effect on the requests of the selected range. The "
-    "file does not change."
+    "Edit the text to see its errors, and its effect on the requests of the range. The file "
+    "does not change."
 )
 
 
@@ -77,7 +76,8 @@ def show(context: Context, found: SlosData) -> None:
 def _objectives(context: Context, found: SlosData) -> None:
     objectives = context.objectives.parsed
     if not objectives:
-        paragraph("<b>No SLO is defined:</b> no objective could be read.", "headline")
+        remedy = "Correct the errors below, or use <code>tailspan up --objectives FILE</code>."
+        paragraph(f"<b>No SLO is defined.</b> {remedy}", "headline")
         return
     sentence = words.sentence(found.slos.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."

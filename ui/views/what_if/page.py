@@ -21,25 +21,23 @@ from ui.views.what_if import charts, record, words
 from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
 HELP: Final = (
-    "The requests of the range are replayed twice, once unchanged and once with the change, on a "
-    "model of each engine that is fitted to the engine's data. The latencies of the unchanged "
-    "replay are compared with the measured latencies. If they differ too much, there is no "
-    "prediction."
+    "The requests of the range are replayed with and without the change, on a model of each "
+    "engine that is fitted to its data. If the replay without the change differs too much "
+    "from the measured latencies, there is no prediction."
 )
 CONTROLS_NOTE: Final = (
     "The controls start with the present values. Change them, then press Predict."
 )
 SWEEP_HELP: Final = (
-    "The requests of the range are replayed with each value and with the other changes. The lines "
-    "show the predicted P50 and P99 with 95 % intervals. The diamonds show the measured "
-    "percentiles at the present value. A red cross marks a value at which the queue is full, "
-    "or grows for as long as the load lasts. Follow the link of a value to see its whole "
+    "The requests are replayed with each value and the other changes. Lines: predicted P50 "
+    "and P99 with 95 % intervals. Diamonds: measured at the present value. Red cross: the "
+    "queue is full, or grows for as long as the load lasts. A value links to its whole "
     "prediction."
 )
 TRY_HELP: Final = (
-    "The usual optimisation changes that apply to these engines, with the effect predicted for the "
-    "requests of the range. The change with the largest gain for its effort is first. Follow the "
-    "link of a change to see its intervals. tailspan advise prints the same table."
+    "Usual changes that apply to these engines, with the predicted effect, the largest gain "
+    "for its effort first. A change links to its intervals. tailspan advise prints the same "
+    "table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -93,10 +91,7 @@ def show(context: Context, found: WhatIfData) -> None:
     elif answer is not None:
         paragraph(words.sentence(answer, view.latency), "headline")
     else:
-        st.html(
-            "<p class='headline'>Choose a change to predict its effect on the requests of this "
-            "range.</p>"
-        )
+        st.html("<p class='headline'>Choose a change to predict its effect on this range.</p>")
     if found.present is not None:
         with chapter("The change", HELP):
             paragraph(CONTROLS_NOTE)
