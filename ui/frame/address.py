@@ -72,8 +72,6 @@ _SETTINGS: Final = (
     *("measure", "incident", "decide", "by", "per", "change", "sweep", "region", "endpoint"),
     *("quantile", "budget"),
 )
-"""Parameters that are fields of the view with the same name."""
-
 LONGEST_INCIDENT: Final = 2_000
 """Maximum characters. The incident of a group of an SLO contains label values of up to 256
 characters each."""

@@ -43,16 +43,13 @@ from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""Seconds between attempts to read an unreadable store."""
 FIRST_MINUTE_S: Final = 1
-"""Seconds between reads while the simulated fleet's past data arrives."""
-
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key: the view for which navigation and controls were drawn last."""
+"""Session key: the view with drawn navigation and controls."""
 DRAWN: Final = "drawn"
-"""Session key: the view for which the data was drawn last."""
+"""Session key: the view with drawn data."""
 
 
 def show() -> None:
@@ -105,7 +102,6 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw the progress of the simulated past, and rerun the page at its end."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -120,7 +116,6 @@ def _title(page: ExplorerPage) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's content, at first and at each refresh."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # redraw navigation and controls
@@ -175,10 +170,7 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the range and the filters of the incident in the address.
-
-    The address stays: a changed one would need two presses of the Back button.
-    """
+    """Show the incident in the address without changing it, which would cost a press of Back."""
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -220,6 +212,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit calls this function first while it runs the page. A rerun then would never end.
+    # Streamlit's first call is while it runs the page: a rerun then would never end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -1,6 +1,6 @@
-"""Compute slow answers of live pages in a thread, once for all viewers.
+"""Slow answers of live pages, computed in a thread, once for all viewers.
 
-A page shows the newest finished answer and starts the next, which a later refresh shows.
+A page shows the newest finished answer and starts the next.
 """
 
 import logging
@@ -19,7 +19,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""Maximum number of answers to keep. An answer contains no row per request."""
+"""An answer contains no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -49,10 +49,10 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Compute an answer in the thread, unless this version was computed or the subject's
-        computation runs.
+        """Compute an answer in the thread, unless this version is computed or the subject's is
+        running.
 
-        Failures are logged. After a store error, the same version is computed again.
+        A failure is logged. After a store error, the version is computed again.
 
         Args:
             subject: what the answer is about. Only its newest answer is kept.

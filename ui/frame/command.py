@@ -15,11 +15,11 @@ from ui.kit.wording import plain
 LONGEST_VALUE: Final = 256
 """Maximum characters of a filter's value, as for labels in the store."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
-"""The changes that are options of `tailspan what-if`. Other changes are values of `--set`."""
+"""Options of `tailspan what-if`. Other changes are values of `--set`."""
 
 
 def command(view: View, window: Window, now_unix_ns: int) -> str | None:
-    """The command with a page's range, filters and settings, or None if there is none."""
+    """The command of a view, or None."""
     if view.page == "request":
         request = view.request
         if isinstance(request, RequestKey):

@@ -61,8 +61,8 @@ class Context:
         """Return the result of `read`, from the cache if possible.
 
         Args:
-            more: the values on which the result depends besides page, range and filters.
-            large: whether the result contains a row per request.
+            more: the key besides page, range and filters.
+            large: whether the result has a row per request.
 
         Raises:
             Unreadable: the store does not respond.
@@ -83,7 +83,7 @@ class Context:
         return self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Seconds without new data; None if data arrives or the page is not live."""
+        """Seconds without new data, if any, of a live page."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)

@@ -36,7 +36,6 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""Names of the comparison between two values of a label in the same range."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """Disables a filter. No label has an empty value."""
@@ -90,7 +89,7 @@ def bar(
 def setting(
     name: str, label: str, options: Sequence[str], shown: Callable[[str], str] = str
 ) -> None:
-    """Draw a choice for a field of the view, whose name is also the key of the control."""
+    """A choice for a field of the view. The control has the same key."""
     st.session_state[name] = getattr(navigation.current(), name)
     st.segmented_control(
         label,
@@ -106,7 +105,7 @@ def setting(
 
 @choice
 def setting_chosen(name: str) -> None:
-    """Change the view's field to the value of the control with the same key."""
+    """Change the view to the control's value."""
     chosen = {name: st.session_state[name]}
     navigation.change(replace(navigation.current(), **chosen))
 
@@ -192,7 +191,6 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a label's values, including the chosen value even if no request has it."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -353,9 +351,6 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Local time in whole minutes.
-
-    The widget drops seconds, and Streamlit would report dropped seconds as the reader's change.
-    """
+    """Local time in whole minutes. Streamlit reports dropped seconds as a change."""
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

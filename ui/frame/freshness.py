@@ -44,7 +44,6 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """For `connection.js`: the time of this refresh, and the seconds between refreshes."""
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]
     return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"

@@ -1,8 +1,7 @@
-"""Find the range and the baseline for a link to an incident.
+"""The range and the baseline of a link to an incident.
 
-They come from the stored explanation. Without one, they are those of `tailspan explain --incident`.
-They are read once, when the address is opened. Links on the page contain them, so that "Copy link"
-reproduces the view.
+They come from the stored explanation, or else from `tailspan explain --incident`, once when the
+address is opened. Links on the page contain them, so that "Copy link" reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -95,7 +94,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """The SLO, the time in unix seconds if any, and whether the text could be parsed."""
+    """SLO, unix seconds if any, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

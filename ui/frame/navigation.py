@@ -1,7 +1,6 @@
-"""Keep the session's view in the browser's address, and draw the links to other pages.
+"""The session's view in the browser's address, and the links to other pages.
 
-The address changes only by a reader's choice or by Back and Forward, so each history entry is one
-choice.
+The address changes only by a reader's choice or Back and Forward: a history entry is one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ _REPLACED: Final = "replaced_addresses"
 """Session key: addresses that choices replaced, until the browser sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
-"""Session key: Streamlit's page objects, by page key."""
+"""Session key: Streamlit's page objects."""
 
 
 def choose(show: Callable[[], None]) -> None:
@@ -112,12 +111,9 @@ def resolve(view: View) -> None:
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only after a reader's change.
 
-    After Back, the browser sends the new address with the widget values of the previous page, and
-    Streamlit calls their callbacks. Callbacks are ignored if the browser sends another address than
-    the session's newest.
-
-    An address in `_REPLACED` is accepted: the reader may choose again before the browser has
-    received the address of the first choice.
+    After Back, the browser sends the new address with the widgets' old values, and Streamlit calls
+    their callbacks. They are ignored unless the browser sent the session's newest address, or one
+    in `_REPLACED`: the reader may choose again before the browser has received it.
     """
 
     @wraps(callback)

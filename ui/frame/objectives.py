@@ -42,7 +42,7 @@ class Objectives:
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
-    """Read the files that `tailspan up` was started with. Unchanged files are not parsed again."""
+    """Read the files that `tailspan up` was started with. Unchanged ones are not parsed again."""
     known = os.environ if environment is None else environment
     named = [each for each in known.get(OBJECTIVES_KEY, "").split(os.pathsep) if each]
     try:

@@ -1,7 +1,6 @@
-"""Cache store reads for viewers with the same access rights.
+"""Cache store reads for viewers with the same access rights, which are part of the key.
 
-A live range ends at a multiple of its refresh interval, so that its viewers have the same key. The
-key contains the access rights: other viewers never see the results.
+A live range ends at a multiple of its refresh interval, so that its viewers have the same key.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,9 +18,9 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Readers for which data is cached. The same database and access rights count as one reader."""
+"""Readers with the same database and access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
-"""Cached results with a row per request. A million requests take about 300 MB."""
+"""A result with a million requests takes about 300 MB."""
 
 Read = TypeVar("Read")
 
@@ -34,8 +33,8 @@ def shared(
 
     Args:
         key: all values on which the result depends.
-        read: reads the store. Callers share its result and must not change it.
-        large: whether the result contains a row per request.
+        read: its result is shared, and must not be changed.
+        large: whether the result has a row per request.
     """
     kept = _read_large if large else _read_small
     found: Read = kept((cache_key(engine), *key), read)
@@ -65,10 +64,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """The cache of a database's requests, from which latency increases are explained.
+    """The requests from which latency increases are explained, shared by viewers with the same
+    rights.
 
-    Viewers with the same rights share it. Requests that they may not see are included without
-    names.
+    Requests that they may not see are included without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -102,8 +101,7 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Whether the newest data is more than `old_s` seconds old, and advanced within the last
-    `old_s` seconds."""
+    """Whether the newest data is older than `old_s` seconds, and advanced within them."""
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9
     if newest_unix_ns > last.at_unix_ns:

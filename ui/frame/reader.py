@@ -15,7 +15,7 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""Restricted engines to keep. All share the same connections."""
+"""They share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:

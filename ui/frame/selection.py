@@ -19,12 +19,11 @@ from ui.kit.sections import chart
 from ui.kit.time_bins import SECOND_NS
 
 HELP: Final = "Drag over a range to zoom in, explain it, make it the baseline or list its requests."
-"""For the explanation of every chart over time."""
 SHORTEST_S: Final = 5.0
-"""A shorter drag is probably an accident, and is ignored."""
+"""A shorter drag is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key: the dragged range, and the view at that time."""
+"""Session key: the dragged range and its view."""
 
 
 def chosen(context: Context) -> Window | None:

@@ -1,4 +1,4 @@
-"""Read the state of the SLOs once for all pages, so that they show the same numbers."""
+"""The state of the SLOs, read once for all pages, which therefore show the same numbers."""
 
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ class SloReads(NamedTuple):
 
     Attributes:
         at_s: the instant of the states, in unix seconds.
-        step: a number that changes every 15 s until the range's data is complete, then None. In the
-            cache keys of other counts, it makes them as recent as the states.
+        step: a number that changes every 15 s until the range's data is complete, then None. Counts
+            with it in their cache key are as recent as the states.
     """
 
     states: tuple[SloState, ...]

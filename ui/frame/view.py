@@ -26,18 +26,14 @@ CONTENT: Final = "first_content"
 """Only some pages show it: rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""Time steps of the compliance history on the SLOs page."""
 DECIDERS: Final = ("slo", "size")
-"""How incidents are detected: by SLOs, or by the latency's growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The offered baselines: the same range this much earlier. An address may contain any other
-duration."""
+"""The same range this much earlier. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
 OWN_BUDGET: Final = "file"
 BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
-"""The latency budgets of the Requests page. `file` is the reader's own."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 
 
@@ -58,26 +54,24 @@ class View:
     """The open request, or the id typed on the Request page."""
     page: str = FIRST
     baseline: Window | str | None = None
-    """A range; a duration, such as 24h for the same range 24 hours earlier; None: the previous
-    range."""
+    """A range; a duration such as 24h; None: the previous range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """For What if, in the form of `replay.edits`, separated by commas."""
+    """In the form of `replay.edits`, separated by commas."""
     region: str = ""
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label whose values `before` and `after` the Compare page compares. Empty: the baseline.
-    """
+    """The label whose values `before` and `after` are compared. Empty: the baseline."""
     before: str = ""
     after: str = ""
     budget: str = NO_BUDGET
     sweep: str = ""
-    """For What if, in the form of `what_if_search.sweep_of`."""
+    """In the form of `what_if_search.sweep_of`."""
 
     @property
     def live(self) -> bool:
@@ -102,8 +96,8 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """The baseline that the reader chose, or None, also if it overlaps the range or begins
-        before 1970."""
+        """The reader's baseline; None if there is none, it overlaps the range or begins before
+        1970."""
         if not isinstance(self.baseline, str):
             return self.baseline
         ago_ns = parse_ns(self.baseline)

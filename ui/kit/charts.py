@@ -23,7 +23,7 @@ CONFIG: Final = {
 }  # fmt: skip
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
-"""Key in a figure's `meta`: the time zone of the time axis."""
+"""Key in `meta`: the time zone of the time axis."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -56,8 +56,7 @@ def percentiles(
         series = found.series[key]
         # A logarithmic axis cannot show 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through one bin between two gaps is invisible, so only such bins get markers, which
-        # take time to draw.
+        # A line through one bin is invisible. Only such bins get markers, which take time to draw.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -122,7 +121,7 @@ def axis_ticks(values: Sequence[float], shown: Callable[[float], str]) -> dict[s
 
 
 def plain(figure: go.Figure, height: int, margin: Mapping[str, int], **more: Any) -> go.Figure:
-    """Apply the layout of all charts: no background, no dragging. `margin` updates `MARGIN`."""
+    """All charts' layout: no background, no dragging. `margin` updates `MARGIN`."""
     return figure.update_layout(
         height=height,
         margin={**MARGIN, **margin},
@@ -150,7 +149,7 @@ def step_bar(name: str, start: float, size: float, colour: str, label: str, hove
 
 
 def waterfall(figure: go.Figure, bars: int, left: int) -> go.Figure:
-    """Apply the layout of a waterfall with this many bars, and `left` pixels for their names."""
+    """The layout of this many bars, with `left` pixels for their names."""
     figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
     return plain(figure, 84 + 28 * bars, {"l": left, "t": 18, "b": 40}, bargap=0.32)
 
@@ -196,7 +195,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write a title above the left end of a row of subplots, counted from 1."""
+    """Write a title above a row of subplots, counted from 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},

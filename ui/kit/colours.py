@@ -1,8 +1,7 @@
 """The colours of all charts.
 
-Phases are distinguishable for colour-blind readers, on light and dark backgrounds
-(tests/ui/kit/test_colours.py). Fills have a thin outline, so that black and light grey stay
-visible.
+Phases are distinguishable for colour-blind readers and on dark (tests/ui/kit/test_colours.py). An
+outline keeps black and light grey fills visible.
 """
 
 from dataclasses import dataclass
@@ -43,9 +42,9 @@ PAID_FOR: Final = {
 """The cost categories."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Values of the label by which costs are grouped, the most expensive first."""
+"""The most expensive value first."""
 OTHERS_PAY: Final = "#a3a8af"
-"""The sum of all other values."""
+"""The sum of all other payers."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """A heatmap, from the lowest to the highest value."""
@@ -53,8 +52,6 @@ SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f
 THRESHOLD: Final = "#2f8f5b"
 
 TOTAL: Final = "#85817a"
-"""The total below the steps of a waterfall."""
-
 BROKEN: Final = "#c8242b"
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
@@ -70,7 +67,6 @@ class Ink:
     band: str
     few: str
     many: str
-    """The lowest and the highest count in a heatmap."""
 
 
 LIGHT: Final = Ink(

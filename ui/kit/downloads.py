@@ -14,11 +14,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def csv_of(figure: go.Figure) -> str:
-    """The data of a chart as CSV: a line for each point.
-
-    A line has the series, the x position, the value in base units, and the displayed text. The
-    header names the time zone.
-    """
+    """A chart's points as CSV: series, x, value in base units, text. The header has the zone."""
     written = io.StringIO()
     lines = csv.writer(written)
     zone = (figure.layout.meta or {}).get(ZONE)
@@ -58,10 +54,8 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Quote text that a spreadsheet would read as a formula.
-
-    Leading blanks do not protect: some spreadsheets ignore them. Source: OWASP, "CSV Injection".
-    """
+    """Quote text that a spreadsheet would read as a formula, also after blanks (OWASP, "CSV
+    Injection")."""
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]
     return f"'{text}" if first in _FORMULA or text[:1] in ("\t", "\r", "\n") else text

@@ -16,8 +16,7 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """The growth of each phase of the slowest joined requests, and a sentence about each pool of
-    servers."""
+    """The growth of the slowest requests' phases, and a sentence about each pool of servers."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

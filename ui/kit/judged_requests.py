@@ -14,8 +14,7 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
-"""About the maximum number of requests to count: more take seconds, so only the newest are counted.
-"""
+"""Counting more requests takes seconds: only about the newest are counted."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:

@@ -1,7 +1,7 @@
-"""Percentiles per time bin, with confidence intervals. Pure.
+"""Percentiles per time bin, with confidence intervals (`telemetry.quantiles`). Pure.
 
-A percentile is the value at the exact nearest rank, never an average. A bin is too small, and has
-no value, if a rank of its interval is beyond its requests. Definitions: `telemetry.quantiles`.
+A percentile is the value at the exact nearest rank, never an average. A bin has none if its
+interval needs a rank beyond its requests.
 """
 
 import math
@@ -20,7 +20,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class PercentileSeries:
-    """A percentile and its 95 % interval per bin; NaN in bins with too few requests."""
+    """(bins,) NaN in bins with too few requests."""
 
     quantile: float
     value_s: FloatArray
@@ -37,12 +37,7 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the ranks of the percentile, and of the ends of its interval.
-
-    Args:
-        number: (bins,) number of requests.
-        q: the percentile, such as 0.99.
-    """
+    """The ranks of a percentile and its interval, for these numbers of requests per bin."""
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
@@ -58,7 +53,6 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     Args:
         values_s: (n,) latencies in seconds. NaN is not counted.
         index: (n,) the bin of each request.
-        bins: the number of bins.
     """
     known = ~np.isnan(values_s)
     values, index = values_s[known], index[known]
@@ -95,12 +89,7 @@ class PercentileEstimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
-    """A percentile of all values that are not NaN.
-
-    Args:
-        values_s: (n,) latencies in seconds.
-        quantile_name: a key of `QUANTILES`, such as p99.
-    """
+    """A percentile (a key of `QUANTILES`) of (n,) seconds. NaN is not counted."""
     known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(known, wanted)

@@ -1,8 +1,7 @@
 """Split a request's end-to-end time into layers that sum to it. Pure.
 
-With a step ledger, prefill and decode contain only the request's own work; other requests' work,
-preemption and stalls are separate layers. Without one, prefill and decode are one layer each.
-Unexplained time is its own layer, never distributed over others.
+With a step ledger, prefill and decode are only the request's own work; others' work, preemption and
+stalls are separate layers. Unexplained time is its own layer, never distributed.
 """
 
 from dataclasses import dataclass
@@ -55,10 +54,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Seconds per layer, as (requests, layers).
-
-    Each row sums to the request's `e2e_s`. A phase that never began has 0.
-    """
+    """(requests, layers) seconds. A row sums to `e2e_s`. A phase that never began has 0."""
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
         part: seconds[f"prefill_{part}"] + seconds[f"decode_{part}"]
@@ -85,14 +81,11 @@ def layers(table: pa.Table) -> Matrix:
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Return the mean seconds per layer, (bins, layers), and the requests per bin, (bins,).
-
-    The means are NaN for empty bins.
+    """(bins, layers) mean seconds, NaN for empty bins, and (bins,) requests.
 
     Args:
         matrix: from `layers`.
         index: (requests,) the bin of each request.
-        bins: the number of bins.
     """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
@@ -118,11 +111,11 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """The largest layer of the slowest 1 % of the requests (at least one request).
+    """The largest layer of the slowest 1 % of the requests, at least one.
 
     Args:
         matrix: from `layers`.
-        latency: the column that orders the requests in `table`.
+        latency: the column that orders the requests.
         keys: the layers that the latency includes.
     """
     values: FloatArray = floats(table, latency)

@@ -1,4 +1,4 @@
-"""The line under the title of a downloaded picture, which is often shown without the page. Pure."""
+"""The line under the title of a downloaded picture. Pure."""
 
 from collections.abc import Mapping
 from datetime import tzinfo

@@ -15,10 +15,10 @@ class Measure:
     name: str
     unit: str
     meaning: str
-    """The start of a sentence. The page appends the length of a time bin, such as "1 min"."""
+    """The page appends the length of a time bin, such as "1 min"."""
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value at the top of the scale, such as 1 for a share; None without a maximum."""
+    """The top of the scale, such as 1 for a share."""
     of_gpu: bool = False
 
 

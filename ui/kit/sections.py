@@ -13,7 +13,7 @@ from ui.kit import charts, wording
 from ui.kit.downloads import csv_of
 
 CAPTION: Final = "picture_caption"
-"""Session key: the line under the title of a downloaded picture, which the frame sets."""
+"""Session key: the line under a downloaded picture's title."""
 _title: ContextVar[str | None] = ContextVar("title of the section", default=None)
 
 
@@ -45,7 +45,7 @@ def chart(
     Args:
         key: unique on the page, and the name of the downloaded file.
         alt: a description for screen readers.
-        on_select: called after a drag. The selection is in Streamlit's session state under `key`.
+        on_select: called after a drag, with the selection in the session state under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))

@@ -25,10 +25,7 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, zone: tzinfo, *, named: bool = True, silent_s: float | None = None) -> str:
-    """The state of an objective, by default with its name.
-
-    `silent_s` is the seconds without data, or None while data arrives.
-    """
+    """The state of an objective. `silent_s`: seconds without data, None while data arrives."""
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
     period = objective.period_text
@@ -122,10 +119,7 @@ def _budget_outlook(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
-    """A table row per group of an objective.
-
-    `silent_s` is the seconds without data, or None while data arrives.
-    """
+    """A table row per group of an objective. `silent_s` is as in `card`."""
     heads = ("group", "", "missed", "of", "budget left", "burn rate")
     return table(heads, [_group(each, silent_s) for each in found], "groups")
 
@@ -147,9 +141,9 @@ def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
 
 
 def windows(each: SloState) -> str:
-    """The window pairs of the objective's alerts.
+    """The pairs of windows of the objective's alerts.
 
-    A pair alerts if the burn rates over its long and its short window are above its factor.
+    A pair alerts if both burn rates are above its factor.
     """
     heads = ("alert", "windows", "burn rate", "alerts above", "state")
     rows = [_window(each, pair, state) for pair, state in each.status.states.items()]

@@ -31,14 +31,12 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """A row for each of the slowest requests: its texts, and the bars of its phases.
-
-    Bars are relative to the longest request.
+    """A row for each of the slowest requests: texts, and bars relative to the longest request.
 
     Args:
         matrix: from `phases.layers`.
-        href: returns the address of a request's page.
-        length_s: length of the range. For a long range, times include the date.
+        href: the address of a request's page.
+        length_s: of the range. For a long one, times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))

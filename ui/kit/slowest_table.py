@@ -1,7 +1,4 @@
-"""Draw the table of the slowest requests, with links to their pages.
-
-The script sets content as text, so external text is never parsed as markup.
-"""
+"""The table of the slowest requests. Its script sets content as text, never as markup."""
 
 from collections.abc import Sequence
 from pathlib import Path

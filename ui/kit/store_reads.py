@@ -36,10 +36,10 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""The columns to read for every request. A request's own page reads all."""
+"""A request's own page reads all."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For longer ranges, the values that the filters offer come from rollups."""
+"""Labels of longer ranges come from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -63,10 +63,7 @@ def store_errors() -> Iterator[None]:
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Set the TTFT of non-streamed responses to null.
-
-    It equals their E2E: a few long responses would be the slowest by TTFT.
-    """
+    """Set the TTFT of non-streamed responses to null: it equals their E2E."""
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
     return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)

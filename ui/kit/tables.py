@@ -10,9 +10,9 @@ def table(
     *,
     text: Collection[int] = (),
 ) -> str:
-    """A table of HTML cells. It scrolls in its own box, also with the keyboard, if it is too wide.
+    """A table of HTML cells, in a box that scrolls, also with the keyboard, if it is too wide.
 
-    `kind` is its CSS class. `text` has the columns whose cells wrap.
+    `kind` is its CSS class. The columns `text` wrap.
     """
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(

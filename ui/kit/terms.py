@@ -4,8 +4,8 @@ import html
 from typing import Final
 
 TERMS: Final[dict[str, str]] = {
-    "ttft_s": "Time to first token: from receipt to the first byte of the response. Omits responses "
-    "that are not streamed: their first byte is also their last.",
+    "ttft_s": "Time to first token: from receipt to the first byte of the response. Omits "
+    "responses that are not streamed: their first byte is also their last.",
     "first_content_s": "Time to first content: from receipt to the first text that is neither "
     "reasoning nor a tool call.",
     "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of a response.",
@@ -16,7 +16,7 @@ TERMS: Final[dict[str, str]] = {
     "e2e_s": "End to end: from receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
     "frontend": "Receipt to queue: parsing, chat template, tokenisation.",
-    "queue": "Waiting in the engine's queue for a place in the batch, memory or the step's token budget.",
+    "queue": "Waiting in the engine's queue for a place in the batch, memory or the token budget.",
     "prefill": "First scheduled to first token: processing the prompt.",
     "decode": "First token to last token: generating the response.",
     "preempted": "Time in prefill and decode after an eviction: waiting again and recomputing.",

@@ -1,7 +1,7 @@
 """Divide a range into bins of equal width, each with enough requests. Pure.
 
-Edges are multiples of the width in unix time, so the bins of a live page stay while the window
-moves. The window may start or end inside a bin.
+Edges are multiples of the width in unix time, so that a live page's bins stay while the window
+moves.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Target for the mean requests per bin: a P99 with an interval needs 381, and some bins have fewer
-than the mean."""
+"""Mean requests per bin. A P99 with an interval needs 381, and some bins have fewer than the mean.
+"""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -60,10 +60,10 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 
 
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
-    """The narrowest bins with at least ENOUGH_PER_BIN requests on average.
+    """The narrowest bins with ENOUGH_PER_BIN requests on average.
 
-    Widths from WIDTHS_S that give MIN_BINS to MAX_BINS bins are considered, or the narrowest that
-    gives at most MAX_BINS. If all bins are too small, the widest width is used.
+    Candidates are the WIDTHS_S that give MIN_BINS to MAX_BINS bins, or the narrowest that gives at
+    most MAX_BINS. If all are too narrow, the widest is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

@@ -17,7 +17,6 @@ LABEL_LENGTH: Final = 40
 
 
 def _significant(value: float) -> str:
-    """Three significant digits, no exponent, thousands grouped."""
     if value == 0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -179,10 +178,10 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 
 
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
-    """Untrusted text as one line of at most `length` visible characters.
+    """Untrusted text as one visible line of at most `length` characters.
 
-    Control characters and changes of writing direction become �: a label must not hide or reverse
-    the text beside it.
+    Control characters and changes of direction become �: text must not hide or reverse its
+    neighbours.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
@@ -204,10 +203,10 @@ def code_html(text: str) -> str:
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for Markdown, so that it adds no link, image, colour or TeX.
+    """Escape untrusted text for Markdown: no link, image, colour or TeX.
 
-    A colon becomes a similar character: Streamlit removes backslashes before it looks for emoji and
-    links.
+    Streamlit removes backslashes before it looks for emoji and links, so a colon becomes a similar
+    character.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)

@@ -8,10 +8,9 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds after the explorer's start. An earlier compilation slows the first page with data
-(benchmarks/first_minute.py)."""
+"""An earlier compilation slows the first page with data (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
-"""Time limit. The compiler takes 14 s of CPU time at the lowest priority."""
+"""The compiler takes 14 s of CPU time at the lowest priority."""
 _log: Final = logging.getLogger(__name__)
 
 

@@ -11,17 +11,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""At the maximum, new connections are closed at once.
-
-A browser opens up to six connections to one host. 768 connections are below the usual limit of
-1,024 open files.
-"""
+"""New connections above it are closed. Browsers open up to six per host; usual limits are 1,024
+files."""
 HEAD_S: Final = 20.0
-"""Maximum time to receive a request's head, as in Apache's mod_reqtimeout (`RequestReadTimeout
-header=20`).
-
-uvicorn closes a connection that stays idle for 5 s after a response.
-"""
+"""As Apache's mod_reqtimeout (`RequestReadTimeout header=20`)."""
 
 
 class TimedProtocol(H11Protocol):
@@ -36,7 +29,6 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close the connection if no request has begun since the last check."""
         if self.transport.is_closing() or self not in self.connections:
             return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

@@ -1,9 +1,9 @@
-"""The explorer's process: serves Streamlit behind Tailspan's access checks.
+"""The explorer's process: Streamlit behind Tailspan's access checks.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-So that the first reader need not wait, it imports all pages, reads the columns of the requests of
-the last two days, and compiles the replay's loop.
+For the first reader, it imports all pages, reads the columns of the last two days' requests, and
+compiles the replay's loop.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""Hours to read in advance: the longest range in the menu, and its baseline."""
+"""The longest range in the menu, and its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Maximum rows to read in advance, about 180 MB."""
+"""Rows to read in advance, about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
@@ -97,7 +97,7 @@ def application(
         environ: TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
-        ValueError: a name in the environment is no host name, or there are roles without a sign-in.
+        ValueError: a name in it is no host name, or there are roles without a sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
@@ -147,9 +147,7 @@ def _read_ahead() -> None:
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Read the columns of the last `HOURS` hours into the evidence cache.
-
-    Hour by hour, so that no page waits for the whole read.
+    """Read the last `HOURS` hours into the evidence cache, hour by hour: no page waits for all.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

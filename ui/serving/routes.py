@@ -1,8 +1,7 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
-Streamlit's other routes get 404. Some are unsafe: uploads stay in memory, `/_stcore/metrics`
-reports on the process, and Streamlit's API for agents runs pages. The list keeps out routes of new
-versions too.
+Other routes get 404, also those of new versions. Some are unsafe: uploads stay in memory,
+`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -29,18 +28,14 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MAX_OPEN: Final = 128
-"""Maximum open pages, at 0.6 MB each (measured with nine open pages)."""
+"""At 0.6 MB each (measured with nine open pages)."""
 MAX_OPEN_OF_ONE: Final = 48
-"""Maximum open pages of one client address, so that no reader uses up `MAX_OPEN`.
+"""Per client address, so that no reader uses up `MAX_OPEN`.
 
-Readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names the
-proxy.
+Readers behind a proxy on another machine share one, unless FORWARDED_ALLOW_IPS names the proxy.
 """
 MAX_MESSAGE_BYTES: Final = 1_000_000
-"""Maximum message from a browser.
-
-Most have a few kilobytes. The largest contain an objective that a reader tries on the SLOs page.
-"""
+"""The largest messages contain an objective that a reader tries on the SLOs page."""
 
 _TRY_AGAIN_LATER: Final = 1013
 _VIOLATION: Final = 1008
@@ -53,7 +48,6 @@ class _For(Enum):
 
 
 _DOCUMENT: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
-"""The paths of the frontend's HTML document."""
 _EXACT: Final = {
     HEALTH: _For.EVERYONE,
     **dict.fromkeys(_DOCUMENT, _For.READERS),
@@ -71,11 +65,8 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""Decides whether to admit the sender of a request.
-
-Takes the ASGI scope and the path after the base path. Returns None to admit, or the response to
-send.
-"""
+"""Returns None to admit a request, or the response. Takes the ASGI scope, and the path after the
+base path."""
 
 
 class Routes:
@@ -84,8 +75,8 @@ class Routes:
     Args:
         base_path: without slashes at its ends.
         admission: None if sign-in is off.
-        most: maximum open WebSockets.
-        max_of_one: maximum open WebSockets of one client address.
+        most: open WebSockets.
+        max_of_one: open WebSockets of one client address.
     """
 
     def __init__(
@@ -135,8 +126,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """A redirect to the page's path, to which its links are relative; None if the address has
-        it."""
+        """A redirect to the page's path, to which its links are relative."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -172,8 +162,8 @@ class Routes:
 def _same_origin(scope: Scope) -> Scope:
     """Set Host to the host of Origin, which was checked before.
 
-    A proxy may have changed Host. If they differ, Streamlit asks a server on the internet for this
-    machine's address, to compare it with Origin.
+    If they differ, as behind some proxies, Streamlit asks a server on the internet for this
+    machine's address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

@@ -1,10 +1,8 @@
-"""The HTML document that loads Streamlit's frontend, with three additions.
+"""Streamlit's HTML document, with three additions.
 
-- The explorer's style and scripts. A style among the page's elements would move elements that are
-  already drawn.
-- Links that preload modules that every page uses. Before, their elements have the wrong height.
-- The server's address. Without it, the frontend of `/PAGE` first requests `/PAGE/_stcore/health`,
-  and the console shows a 404.
+- The explorer's style and scripts. Among the page's elements, a style would move drawn ones.
+- Links that preload modules that every page uses, for elements with the right height.
+- The server's address. Without it, `/PAGE` first requests `/PAGE/_stcore/health`, a 404.
 """
 
 import json
@@ -18,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FRAME: Final = Path(__file__).parent.parent / "frame"
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
 PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
-"""The frontend's modules to preload. Names that this version of Streamlit lacks are ignored."""
+"""Names that this version of Streamlit lacks are ignored."""
 _MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
 _ADDRESS: Final = (
     "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"
@@ -28,7 +26,7 @@ _ADDRESS: Final = (
 class Shell:
     """Adds the style and the server's address to Streamlit's document.
 
-    `base` is the explorer's path: empty, or with a leading slash.
+    `base` is empty, or has a leading slash.
     """
 
     def __init__(self, app: ASGIApp, base: str) -> None:

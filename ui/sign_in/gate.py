@@ -1,7 +1,7 @@
 """Check, before every page, who the reader is and whether they may see it.
 
 The OpenID provider's claims are in a cookie that Streamlit signs. They are checked at each drawing:
-after the session has ended, an open page shows no new data.
+an ended session shows no new data.
 """
 
 import time
@@ -37,11 +37,9 @@ class SignInVerdict(StrEnum):
     ENDED = "ended"
     REFUSED = "refused"
     UNVERIFIED = "unverified"
-    """The provider has not verified the e-mail address."""
     NO_ROLE = "no role"
     """The claims give no role."""
     MALFORMED = "malformed claims"
-    """A claim that grants roles is malformed."""
 
 
 ANOTHER_USER: Final = frozenset(
@@ -58,7 +56,7 @@ ANOTHER_USER: Final = frozenset(
 def judge(
     claims: Mapping[str, Any], settings: SignIn, now_s: float, roles: Roles | None = None
 ) -> SignInVerdict:
-    """Return whether a reader may see the pages.
+    """Whether a reader may see the pages.
 
     Args:
         claims: the identity token's claims, with Streamlit's `is_logged_in`.
@@ -173,7 +171,6 @@ def sign_out_button() -> None:
 
 
 def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> None:
-    """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(reason_html(settings, verdict, email, failed=False))
     if verdict in ANOTHER_USER:
@@ -184,10 +181,7 @@ def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> Non
 
 
 def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
-    """Why a page is not shown, as HTML.
-
-    `email` is from the claims. `failed`: the last sign-in failed.
-    """
+    """Why a page is not shown, as HTML. `failed`: the last sign-in failed."""
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"
     if not failed or verdict is not SignInVerdict.UNKNOWN:

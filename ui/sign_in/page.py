@@ -29,7 +29,7 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MAX_RECORDED: Final = 10_000
-"""Remembered sessions, which are not written to the audit log again."""
+"""Remembered sessions are not written to the audit log again."""
 MAX_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -38,7 +38,6 @@ _HEADERS: Final = {
 }
 _STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
 _DEFAULT_PROVIDER: Final = "default"
-"""Streamlit's name for a single configured provider."""
 
 
 class SignInPage:

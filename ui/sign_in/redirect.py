@@ -1,7 +1,7 @@
 """Redirect the reader to the requested page after sign-in.
 
-Streamlit redirects to the first page, without the query that contains the view. A cookie keeps the
-query for a few minutes. It contains no URL, so it cannot redirect to another site.
+Streamlit redirects to the first page, without the query with the view. A cookie keeps the query for
+a few minutes. It contains no URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""Receives a response's status and headers, may change the headers, and returns the new status."""
+"""Takes a response's status and headers, may change the headers, and returns the new status."""
 
 
 class ReturnToPage:

@@ -35,7 +35,7 @@ PAUSED: Final = "Pause the page to compute the total change by replay."
 
 
 def read(context: Context) -> CompareData:
-    """Compare the range with its baseline, or two values of a label in the range."""
+    """Compare two ranges, or two values of a label."""
     view, objectives, window = context.view, context.objectives, context.window
 
     def found() -> CompareData:
@@ -55,7 +55,7 @@ def read(context: Context) -> CompareData:
 
 
 def show(context: Context, found: CompareData) -> None:
-    """Draw the finding, the parts of the difference, and the curve by load."""
+    """Draw the page."""
     answer = found.answer
     if answer is None:
         st.html(

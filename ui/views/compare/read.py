@@ -1,4 +1,4 @@
-"""Compare the selected range with its baseline, or two values of a label in the range."""
+"""Compare the range with its baseline, or two values of a label."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,10 +47,9 @@ def read_compare(
     objectives: Sequence[Objective],
     replay: bool,
 ) -> CompareData:
-    """Compare the requests before a change with the requests after it.
+    """Compare the requests before and after a change; with `replay`, also the total change.
 
-    `metric` is a latency, such as ttft; `quantile` is p50, p95 or p99. With `replay`, the total
-    change is computed by replay.
+    `metric` is such as ttft; `quantile` is p50, p95 or p99.
     """
     if sides is None:
         return CompareData(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)

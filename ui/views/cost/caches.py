@@ -1,7 +1,4 @@
-"""The section about caches of applications and gateways.
-
-If a cache answers, the model gets no request, so no bill includes the answer.
-"""
+"""Caches of applications and gateways. Their answers reach no model, and no bill."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,7 +36,7 @@ MAX_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the cache lookups of a range. Filters by labels that lookups lack are ignored."""
+    """Count the cache lookups of a range. Filters by labels that they lack are ignored."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 

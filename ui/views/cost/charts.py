@@ -1,4 +1,4 @@
-"""Draw a bill's parts, the cost over time, and the rate at which self-hosting is cheaper. Pure."""
+"""A bill's parts, the cost over time, and the break-even rate. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ui.views.cost.read import CostStep
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""A smaller share of the bill is invisible, and not drawn."""
+"""A smaller share of the bill is invisible."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
@@ -237,10 +237,10 @@ def table_rows(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> list[list[object]]:
-    """The cost of each group for a CSV, with a header.
+    """The groups' costs for a CSV, with a header.
 
-    Costs are US dollars, not rounded; an unknown value is an empty cell. `managed_usd` is the price
-    at a managed API, by the group's label values.
+    Costs are US dollars, not rounded; an unknown value is an empty cell. `managed_usd` is by the
+    group's label values.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

@@ -1,8 +1,7 @@
 """The costs of a range: the bill, the cost per group, and the cost over time.
 
-They come from rollups and the engines' minutes, so the computing time does not depend on the number
-of requests. The bill is the cost of engines: only the filter by replica applies to it. All filters
-apply to the cost per group.
+They come from rollups and the engines' minutes, whatever the number of requests. Only the filter by
+replica applies to the bill; all filters apply to the groups.
 """
 
 from collections import defaultdict
@@ -34,19 +33,16 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""(maximum length of a range, length of its steps), in seconds. Longer ranges have steps of an hour
-or a day."""
+"""(maximum length of a range, length of its steps), in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Longer ranges are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostStep:
-    """The bill of a time step (`line`; None if no engine was up), and its cost of requests per
-    group.
+    """The bill (`line`; None if no engine was up) and the requests' costs in a time step.
 
-    Steps are cut to the time in which an engine was up: the last step of a live page ends at the
-    latest data.
+    Steps are cut to the time in which an engine was up.
     """
 
     from_unix_ns: int
@@ -65,7 +61,7 @@ class RangeCosts:
     """The costs of a range."""
 
     window: Window
-    """The range, extended to whole minutes."""
+    """The range in whole minutes."""
     bill: Bill
     costs: RequestCosts
     steps: Sequence[CostStep]
@@ -75,16 +71,15 @@ class RangeCosts:
     """None if a price is missing, or if a filter excludes requests."""
     energy: Energy | None
     sides: Sides
-    """The cost of engine steps, divided between prefill and decode."""
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Engine time before this instant was deleted."""
+    """Earlier engine time was deleted."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests in US dollars, or None if no request has a price."""
+        """In US dollars; None if no request has a price."""
         return self.costs.total_usd
 
     @property
@@ -101,12 +96,12 @@ def read_spending(
     objectives: Sequence[Objective] = (),
     peaks: Mapping[str, Any] | None = None,
 ) -> RangeCosts:
-    """Return the cost of a range.
+    """The costs of a range.
 
     Args:
         equals: labels of the requests. A filter by replica also applies to engines.
         objectives: the SLOs that a sustainable request rate must meet.
-        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table.
+        peaks: the user's peaks, which override the built-in table.
     """
     replica = equals.get("replica")
     read_ = of_replica(read_billing_data(engine, window, DIMENSIONS), replica)

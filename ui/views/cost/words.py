@@ -24,10 +24,9 @@ from ui.views.cost.read import RangeCosts
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""The page mentions idle time above this share of the bill."""
+"""Idle time above this share of the bill is mentioned."""
 NOTHING: Final = 0.005
-"""The widening to whole minutes may falsify a part by this share of the bill, even to a negative
-value."""
+"""The widening to whole minutes may falsify a part by this share of the bill."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -73,8 +72,7 @@ def _for_requests(total: BillLine) -> str:
 
 
 def sides(found: Sides, total: BillLine) -> str:
-    """Prefill and decode: cost, time in steps, MFU (of peak FLOP/s) and MBU (of peak memory
-    bandwidth)."""
+    """Prefill and decode: cost, time in steps, MFU (of peak FLOP/s) and MBU (of peak bandwidth)."""
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
@@ -148,10 +146,7 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """The cost per group as a table with bars. A group's name links to its requests.
-
-    `managed_usd` is the price at a managed API, by the group's label values.
-    """
+    """The cost per group, with bars and links to its requests. `managed_usd` is by label values."""
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     heads = [label, "cost", "share", "per hour", "managed", "requests", "per request"]
@@ -184,7 +179,7 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = wording.anchor(href, name)
-    # With unpriced requests, the cost per token would be too low: the tokens of all requests count.
+    # The tokens of all requests count: with unpriced ones, the cost per token would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None

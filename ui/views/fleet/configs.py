@@ -7,7 +7,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Processes of a replica that start within this time report the same start."""
+"""Processes that report the same start of a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class ConfigGroup:
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
     """The current configurations, by model, the most common first.
 
-    `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
-    ignored.
+    `starts` has the latest start of each engine. Those of replicas not in `replicas` are ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -53,7 +52,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
 
 
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
-    """By replica, a text for each argument that differs from the most common configuration."""
+    """By replica, texts about arguments that differ from the most common configuration."""
     by_replica: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -78,8 +77,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """When each replica restarted since an instant.
 
-    `began` has the start times of all processes, in unix ns. The first start of a replica that is
-    not in `ran_before` is not a restart.
+    `began` has all processes' start times in unix ns. The first start of a replica not in
+    `ran_before` is no restart.
     """
     earlier = set(ran_before)
     found = {}

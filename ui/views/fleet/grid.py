@@ -1,8 +1,8 @@
-"""Convert engine samples to a grid per measure: a row per replica, a column per bin. Pure.
+"""A grid per measure: a row per replica, a column per bin. Pure.
 
-A gauge's cell is the maximum in the bin. Numbers of requests are summed over a replica's engines;
-other gauges take the maximum engine. A counter's cell is the rate per second, summed over
-processes, because each counts a part of the engine's work; or the ratio of two counters' increases.
+A gauge is the maximum in the bin; numbers of requests are summed over a replica's engines. A
+counter is the rate per second, summed over processes (each counts a part of the work), or a ratio
+of increases.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with queued requests, shown as text, not as a chart."""
+"""The share of samples with queued requests."""
 
 Grid = FloatArray
 """(replicas, bins) values of one measure; NaN without a sample."""
@@ -50,11 +50,11 @@ class _Lines:
 def engine_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """The grid of each engine measure, by its key.
+    """The grid of each engine measure.
 
     Args:
         table: with `ENGINE_COLUMNS`.
-        replicas: one per row of a grid.
+        replicas: the rows of a grid.
         index: (samples,) the bin of each sample.
     """
     if not table.num_rows:
@@ -109,9 +109,9 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """The mean bandwidth and the lowest clock of each replica's GPUs.
+    """The mean bandwidth and the lowest clock of replicas' GPUs, from `GPU_COLUMNS`.
 
-    `table` has `GPU_COLUMNS`. `index` is (samples,), the bin of each sample.
+    `index` is (samples,), the bin of each sample.
     """
     if not table.num_rows:
         return {}
@@ -149,7 +149,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """The index of each key among the sorted distinct keys."""
+    """The index of each key among the distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
@@ -200,7 +200,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """The sum of each cell's values; NaN without a known value."""
+    """NaN in cells without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

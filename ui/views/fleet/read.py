@@ -49,19 +49,18 @@ class FleetData:
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """For a long range, seconds between the short intervals in which samples were read; otherwise
-    None."""
+    """Seconds between the intervals in which a long range's samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
     scraped_replicas: int
     without_samples: int
-    """Replicas that sent requests but no engine samples, among the rows that were read."""
+    """Replicas with requests but no engine samples, among the rows that were read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Filters by these labels apply only to requests: engines do not have them."""
+    """Engines do not have these labels: filters by them apply only to requests."""
     incident: IncidentRow | None
 
 
@@ -159,7 +158,6 @@ def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """At most `MAX_BINS` bins, at least as wide as the interval between the samples."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     min_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
@@ -218,7 +216,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """The share of each replica's GPU samples with a throttled clock, and the reasons."""
+    """By replica, the share of GPU samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

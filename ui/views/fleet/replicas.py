@@ -1,7 +1,4 @@
-"""Combine each replica's measures, and find its problems. Pure.
-
-A problem is a short text with the number that shows it. Replicas get no score.
-"""
+"""Combine each replica's measures, and find its problems. Pure. Replicas get no score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +24,12 @@ ENOUGH_SLOW: Final = 20
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""The least share of slow requests, relative to the other replicas, that is a problem, for the
-lower end of the 95 % interval. With many requests, even a tiny difference is significant."""
+"""Minimum lower end of a problem's risk ratio: with many requests, even tiny differences are
+significant."""
 QUEUEING: Final = 0.5
-"""The share of a replica's samples with waiting requests that is a problem."""
+"""The share of samples with waiting requests that is a problem."""
 RECENT_PARTS: Final = 6
-"""`QUEUEING` is also checked for the last 1/RECENT_PARTS of the range, to find a recent queue."""
+"""The last 1/RECENT_PARTS of the range is also checked alone, for a recent queue."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
@@ -81,7 +78,6 @@ class ReplicaFacts:
     """Share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     differing_arguments: Sequence[str] = ()
-    """Arguments that differ from most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ class ReplicaRow:
     over_time: Mapping[str, FloatArray]
     """(bins,) values of each measure."""
     whole: Mapping[str, float | None]
-    """The value of each measure over the whole range."""
+    """Over the whole range."""
     traffic: ReplicaTraffic | None
     facts: ReplicaFacts
     problems: Sequence[Problem]
@@ -111,7 +107,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """By server (see `Imbalance`), the engines of replicas with several engines."""
+    """By server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
@@ -138,9 +134,7 @@ def fleet(
     """The replicas with their measures and problems.
 
     Args:
-        names: the replicas, in the order of the rows of `over_time` and `whole`.
-        over_time: (replicas, bins) values of each measure.
-        whole: (replicas, 1) values over the whole range.
+        names: the rows of `over_time` (replicas, bins) and `whole` (replicas, 1).
         imbalance: from `imbalance_of`.
         engines: as in `FleetReplicas`.
     """
@@ -223,11 +217,11 @@ def _recent_mean(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
-    """Return the number of requests and the P99 of TTFT, by replica.
+    """Requests and P99 of TTFT, by replica.
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if unknown or not streamed.
+        ttft_s: (n,) seconds; NaN if unknown or not streamed.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -252,7 +246,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if unknown or not streamed.
+        ttft_s: (n,) seconds; NaN if unknown or not streamed.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -281,13 +275,10 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Whether a server's P99 of TTFT is significantly higher, and by more than `MIN_GROWTH_RATIO`.
+    """Whether a server's P99 is significantly higher, and by more than `MIN_GROWTH_RATIO`.
 
-    With many requests, a tiny difference is significant.
-
-    Args:
-        ttft_s: (n,) TTFT of the requests of all servers, in seconds.
-        its_own: (n,) whether a request is the server's.
+    With many requests, a tiny difference is significant. `ttft_s` is (n,); `its_own` marks the
+    server's.
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:

@@ -27,10 +27,9 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns of the roofline model besides `grid.ENGINE_COLUMNS`."""
+"""Besides `grid.ENGINE_COLUMNS`."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MAX_ROWS: Final = 50
-"""Maximum number of engines to analyse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,9 @@ class Bound:
     window: RooflineWindow | None
     why: str | None = None
     stall_ratio: float | None = None
-    """The share of the step time that scheduled work does not explain."""
+    """Share of the step time that scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """The share of prompt tokens among all tokens of the engine's steps."""
+    """Share of prompt tokens among the steps' tokens."""
 
 
 def bounds(
@@ -60,8 +59,7 @@ def bounds(
         samples: with `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
         gpus: with `GPU_COLUMNS` and `grid.GPU_COLUMNS`.
         starts: the latest start of each engine.
-        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table
-            (`roofline.peaks.device_named`).
+        peaks: the user's peaks, which override the built-in table.
     """
     if not samples.num_rows:
         return []
@@ -98,7 +96,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """An engine's stall ratio and prompt ratio."""
+    """Its stall ratio and prompt ratio."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)
@@ -140,11 +138,7 @@ def _sentences(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: RooflineWindow) -> str:
-    """The verdict. If neither memory nor compute is the bottleneck, the step counters explain it.
-
-    Only step time that scheduled work does not explain is evidence of CPU or kernel launch
-    overhead.
-    """
+    """The verdict. Only unexplained step time is evidence of CPU or kernel launch overhead."""
     text = sentence(window)
     if window.verdict is not RooflineVerdict.OVERHEAD_BOUND:
         return text

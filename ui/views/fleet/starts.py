@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.tables import table
 
 MAX_BARS: Final = 12
-"""Maximum number of starts on the page: the newest."""
+"""The newest starts are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -31,16 +31,15 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""From the palette of a request's phases. Starting processes and importing modules share a colour.
-"""
+"""From a request's phases. Starting processes and importing modules share a colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts in the range, with the first requests that were slower than all
-    later ones of about the same length.
+    `slow_first` has the range's starts, with first requests that were slower than all later ones of
+    their length.
     """
 
     shown: Sequence[ColdStart] = ()

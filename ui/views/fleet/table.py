@@ -1,7 +1,4 @@
-"""The table of replicas. The script sets content as text, not as markup.
-
-Only `show` uses Streamlit.
-"""
+"""The table of replicas. Its script sets content as text, not as markup."""
 
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
@@ -31,7 +28,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The columns of measures, with their ranks. Narrow pages omit columns of high rank."""
+"""The columns of measures. Narrow pages omit high ranks."""
 
 
 def show(
@@ -42,10 +39,7 @@ def show(
     dated: bool,
     has_gpus: bool,
 ) -> None:
-    """Draw the first `MAX_REPLICAS` replicas.
-
-    `href` returns the link for a replica. If `dated`, times have a date.
-    """
+    """Draw the first `MAX_REPLICAS` replicas. If `dated`, times have a date."""
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
@@ -107,10 +101,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """A row for each replica: the texts of its cells, and the values of its small charts.
-
-    Values are from 0 to 1, with the same scale for all charts of a measure.
-    """
+    """A row for each replica: the texts, and the lines from 0 to 1, with one scale per measure."""
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [

@@ -14,16 +14,14 @@ from ui.views.fleet.configs import ConfigGroup, shown
 from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names."""
 EVEN: Final = 1.5
-"""The load is balanced if the busiest server has at most this many times the requests of the least
-busy."""
+"""The load is even up to this ratio of the busiest to the least busy server."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
     """How many replicas there are, and which have problems.
 
-    `incident` is the newest incident that overlaps the range, if any.
+    `incident` is the newest in the range, if any.
     """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
@@ -50,7 +48,7 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
 
 
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
-    """Whether the servers have about the same load and latency; None for a single server.
+    """Whether the servers' load and latency are even; None for a single server.
 
     `kind` is `replica`, or `engine` if a replica has several.
     """
@@ -91,10 +89,7 @@ def _shares(found: Imbalance, kind: str) -> str:
 
 
 def without_samples(replicas: int, one_in: int) -> str | None:
-    """A sentence about replicas with requests but no engine samples, if any.
-
-    If 1 in `one_in` requests was read, their number may be too low.
-    """
+    """Replicas with requests but no engine samples. If 1 in `one_in` was read: at least."""
     if not replicas:
         return None
     number = ("At least " if one_in > 1 else "") + wording.counted(replicas, "more replica")

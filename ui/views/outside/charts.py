@@ -25,7 +25,7 @@ PHASES: Final = {
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
-"""Name, colour and meaning of each phase, in order of time."""
+"""Name, colour and meaning, in order of time."""
 
 
 def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
@@ -113,10 +113,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
 
 
 def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure | None:
-    """Draw the share of failed probes over time, with a row for each place; None without failures.
-
-    A place is an endpoint as seen from a region.
-    """
+    """Draw the share of failed probes of each endpoint and region over time."""
     shown = [p for p in answer.endpoints if p.answered < p.sent][:MAX_BARS]
     if not shown:
         return None

@@ -18,15 +18,13 @@ MAX_OPTIONS: Final = 500
 class OutsideData:
     """The data of the page.
 
-    `newest_unix_ns` is None: probes may be an hour apart, so the page shows each endpoint's age,
-    not the frame. `simulated` is False: the simulator sends no probes.
+    `newest_unix_ns` is None: probes may be an hour apart, so the page shows each endpoint's age.
     """
 
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     latest_unix_ns: int | None
-    """When the latest stored probe that matches the filters was due; None if the range has probes.
-    """
+    """When the latest stored probe was due; None if the range has probes."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

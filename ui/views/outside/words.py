@@ -11,7 +11,6 @@ from ui.kit.tables import table
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
 MAX_NAMED: Final = 3
-"""Maximum number of places (an endpoint as seen from a region) that a sentence names."""
 _NS: Final = 10**9
 
 START: Final = """\

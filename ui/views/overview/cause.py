@@ -22,7 +22,7 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import cached_evidence, shared
 
 EVERY_S: Final = 60
-"""Seconds between two searches. A search of a million requests takes a second."""
+"""A search of a million requests takes a second."""
 
 
 class CurrentCause(NamedTuple):
@@ -36,8 +36,7 @@ class CurrentCause(NamedTuple):
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
     """The largest cause of the open paging incident, or None.
 
-    Until the incident's answer is stored, the cause is computed here, and its share is an estimate
-    from the step ledger.
+    Until its answer is stored, the share is an estimate from the step ledger.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))

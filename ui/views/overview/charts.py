@@ -15,11 +15,10 @@ from ui.views.overview.trends import USUAL, Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Percentiles with a usual band. A reader could not distinguish three bands."""
+"""A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Bins at the end of the range that are omitted at most because most of their requests still run.
-"""
+"""Maximum bins to omit at the end of the range."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -42,12 +41,11 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw P50, P95 and P99 of one latency, the objectives' thresholds, and usual bands.
+    """Draw P50, P95 and P99 of a latency, with thresholds and usual bands.
 
     Args:
         before: the baseline, whose percentiles are the usual values.
-        name: the latency's column.
-        shown: the latency's name on the page.
+        name: the latency's column, `shown` on the page.
         incidents: times in which an error budget burned too fast.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
@@ -221,10 +219,7 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """The 10th and the 90th percentile of the rates.
-
-    Bins without requests may have missing data, and are excluded.
-    """
+    """The usual range of the rates. Bins without requests may lack data, and are excluded."""
     low, high = np.quantile(rate[rate > 0], USUAL)
     return float(low), float(high)
 
@@ -232,8 +227,7 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # Omit the newest bins if most of their requests still run: refusals are reported at once, so
-    # their share would be too high.
+    # Refusals are reported at once: while most requests still run, their share is too high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -258,7 +252,6 @@ def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[TimeRange], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

@@ -1,8 +1,7 @@
 """Compare the latencies before and after the latest deploy, in a sentence.
 
-A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it runs in the background, again whenever the range after the deploy reaches the next length in
-`analysis.compare.deploys.STEPS_S`.
+A deploy changes a server's version or configuration. A comparison takes about a second: it runs in
+the background, again at each length in `analysis.compare.deploys.STEPS_S` after the deploy.
 """
 
 import html
@@ -55,9 +54,9 @@ def show(context: Context, deploy: Deploy) -> Place:
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison if it is due. Call this after everything else is drawn.
+    """Start a newer comparison if it is due, after everything else is drawn.
 
-    A live page shows the result at its next refresh; other pages wait for it.
+    A page that is not live waits for it.
     """
     engine, deploy = context.engine, place.deploy
     after = deploy.after(context.window.to_unix_ns)
@@ -78,7 +77,7 @@ def complete(context: Context, place: Place) -> None:
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
-    # A page about a past range must not show a comparison with later data.
+    # Without data after a past range.
     past = None if context.view.live else deploy.after(context.window.to_unix_ns)
     return ("deploy", deploy, past)
 
@@ -96,9 +95,9 @@ def sentence(
     window: Window,
     zone: tzinfo,
 ) -> str:
-    """One or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
+    """One or two sentences about a deploy as HTML. Pure.
 
-    `found` is the comparison, the reason why there is none, or None if it was not computed yet.
+    `found` is the comparison, the reason why there is none, or None if it is not computed yet.
     """
     change = deploy.change
     at = _minute(change.from_unix_ns, window, zone)

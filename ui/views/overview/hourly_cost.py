@@ -14,25 +14,25 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKBACK_NS = 120 * SECOND_NS
-"""The length of the range to read, in which an engine sends at least two samples."""
+"""Length of the range to read, in which an engine sends at least two samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """The cost per hour in US dollars of the engines with a price, and their number."""
+    """US dollars per hour of the engines with a price, and their number."""
 
     usd: float
     engines: int
     unpriced: int
     """Servers that were up and have no price."""
     without_samples: int
-    """Servers with requests but no engine samples, whose cost is unknown."""
+    """With requests but no engine samples: their cost is unknown."""
 
 
 def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> HourlyCost | None:
-    """The cost per hour of the engines that ran at the end of a range.
+    """The cost per hour at the end of a range.
 
     None if no engine has a price, or if the reader's role does not allow costs.
     """

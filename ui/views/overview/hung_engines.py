@@ -10,7 +10,6 @@ from store.replicas.hung_replicas import HungReplica, progress
 from ui.kit import wording
 
 MAX_LISTED: Final = 5
-"""Maximum number of replicas that the notice names."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:

@@ -1,6 +1,6 @@
 """Percentiles, traffic and outcomes in each bin of a range, and their usual values.
 
-A range with many requests is read from rollups, with an error of percentiles of at most 1 %.
+With many requests, they come from rollups, within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""Maximum number of requests to read one by one, in about 0.1 s."""
+"""Requests to read one by one, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum size of the default baseline, as a share of the requests in the range."""
+"""Minimum size of the default baseline, as a share of the range's requests."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -45,7 +45,7 @@ class Trend:
     """Whether percentiles come from rollups."""
     simulated: bool
     hidden: int = 0
-    """Requests that may match the filters, but that rollups store as `_other`."""
+    """Requests that may match the filters, stored as `_other`."""
 
     @property
     def number(self) -> int:
@@ -82,10 +82,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read the traffic and the percentiles of a range.
-
-    `width_ns` is the width of the bins; None fits it to the range.
-    """
+    """Read a range in bins of `width_ns`; None fits them to the range."""
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
@@ -117,12 +114,10 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """Read the baseline of a range, in bins of the same width; None if no range has enough
-    requests.
+    """Read the baseline of a range in bins of the same width; None if none has enough requests.
 
-    It is the reader's choice, otherwise the same time yesterday, otherwise the previous range. If
-    an incident began before the selected range, the previous range ends at `quiet_until_ns`: values
-    during an incident are not usual.
+    It is the reader's, or the same time yesterday, or the previous range, which ends at
+    `quiet_until_ns` if an incident began before the range: values during an incident are not usual.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

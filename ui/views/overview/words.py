@@ -21,9 +21,8 @@ from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
 MAX_NAMED: Final = 3
-"""Maximum number of objectives, or groups of one, that a sentence names."""
 MIN_REQUESTS: Final = 30
-"""With fewer requests, no sentence states that an objective is met or missed."""
+"""With fewer, no sentence states that an objective is met or missed."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -51,9 +50,9 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     """The headline about the state of the SLOs.
 
     Args:
-        found: at least one state of an objective.
-        requests: all requests in the range, also those that no objective counts.
-        length_s: the length of the selected range.
+        found: at least one state.
+        requests: also those that no objective counts.
+        length_s: of the selected range.
     """
     paging = [each for each in found if each.pages]
     if paging:
@@ -81,7 +80,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Headline, silent_s: float) -> Headline:
-    """The headline for a time without new data: the mood "fine" becomes "unknown"."""
+    """Without new data, the mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Headline(mood, f"{before} {found.sentence}")
@@ -90,11 +89,7 @@ def of_the_past(found: Headline, silent_s: float) -> Headline:
 def of_filters(
     view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
 ) -> Headline:
-    """The headline about the requests that match the filters.
-
-    It is about the objective with the most bad requests in relation to its error budget. `judged`
-    has the counts of the matching requests.
-    """
+    """About the objective with the most bad requests in relation to its budget."""
     scope = _filters(view)
     known = [
         (objective, counts, bad)
@@ -229,7 +224,7 @@ def _shortest(each: SloState) -> WindowPair:
 
 
 def _burn_now(each: SloState) -> float:
-    """The burn rate over the shortest window, which rises first; 0 if unknown."""
+    """The burn rate over the shortest window, which rises first."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 

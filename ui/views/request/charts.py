@@ -1,7 +1,6 @@
 """The charts of one request. Pure.
 
-All begin at the request's receipt, with the same range and margins: an instant has the same
-position in each.
+All begin at its receipt, with the same range and margins.
 """
 
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the request's duration. The rest is for labels beside the bars."""
+"""Length of the axis divided by the request's duration, for labels beside the bars."""
 NEAR: Final = 0.2
-"""Labels of instants that are closer than this share of the axis are stacked."""
+"""Closer labels, as a share of the axis, are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
@@ -92,8 +91,7 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """The lowest row in which each label overlaps no earlier one. `shares` are positions on the
-    axis."""
+    """The lowest row for each label without an overlap. `shares` are positions on the axis."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -246,7 +244,6 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """The samples within the axis, and one more on each side."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

@@ -1,6 +1,6 @@
-"""The state of an engine and its GPUs during a request, as series over time. Pure.
+"""The state of an engine and its GPUs during a request. Pure.
 
-Times are seconds since the request's receipt. A value covers the time since the previous sample.
+Times are seconds since its receipt. A value covers the time since the previous sample.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -95,9 +95,9 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Whether the GPUs' clocks were throttled, and why; None without samples.
+    """Whether and why the GPUs' clocks were throttled; None without samples.
 
-    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` covers the end of the request.
+    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` covers the request's end.
     """
     rows = [
         (gpu, at, reasons)

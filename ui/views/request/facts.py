@@ -8,8 +8,7 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Tuples of name, value and explanation. The values are external text, which the caller must
-    escape."""
+    """(name, value, explanation). The values are external text, which the caller must escape."""
     basis = {
         "http": "receipt and delivery were measured in the HTTP layer",
         "engine": "HTTP was not measured: receipt and delivery were measured in the engine's "

@@ -1,7 +1,6 @@
-"""A request's neighbours (the requests in the same engine at the same time), and their delays.
-Pure.
+"""A request's neighbours (requests in the same engine at the same time), and their delays. Pure.
 
-Times are seconds since the request's receipt, limited to its duration.
+Times are seconds since its receipt, limited to its duration.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds."""
+"""A batch may contain hundreds."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -39,16 +38,14 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """How long this neighbour delayed the request; 0 if unknown."""
     tokens_meanwhile: float
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours of a request.
+    """A request's neighbours.
 
-    `drawn` has at most `MAX_DRAWN` of all `number` neighbours: those with the longest delay, then
-    with the longest overlap.
+    `drawn` has at most `MAX_DRAWN` of them: the longest delays, then the longest overlaps.
     """
 
     drawn: Sequence[Neighbour]
@@ -61,8 +58,8 @@ class Neighbours:
 def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neighbours:
     """The neighbours of the request in row `victim`.
 
-    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the
-    rows of the neighbours that delayed the request, and the delays.
+    `table` is from `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the delays
+    by row.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9

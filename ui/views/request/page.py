@@ -35,9 +35,9 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key: the id in the address when the page last set the text field."""
+"""Session key: the id when the page last set the text field."""
 MAX_LISTED: Final = 6
-"""Maximum number of listed requests that delayed the shown one. The chart shows more."""
+"""The chart shows more of the requests that delayed the shown one."""
 
 LIFE_HELP: Final = (
     "One row per phase. Within a phase, the request's own work is drawn first, then other "
@@ -132,7 +132,7 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again: a running request is stored only after it has ended."""
     try:
-        # Skip the first call, while Streamlit runs the page, which has just searched.
+        # Streamlit's first call is while it runs the page, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:
@@ -256,9 +256,7 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
     row = found.row
     with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
-            st.html(
-                "<p class='note'>Its replica is unknown, and so are the requests sharing its engine.</p>"
-            )
+            paragraph("Its replica is unknown, and so are the requests sharing its engine.")
             return
         sentence = neighbours.sentence(found.neighbours)
         paragraph(html.escape(sentence))

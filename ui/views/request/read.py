@@ -1,7 +1,4 @@
-"""Read the Request page's data from the store.
-
-Other requests in the same engine may still arrive, so results are cached for only a minute.
-"""
+"""Read the Request page's data. Cached for a minute: requests in its engine may still arrive."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -33,13 +30,13 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""A request is compared only with requests that have the same values of these labels."""
+"""A request is compared with those of the same labels."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Time to read before and after a request: the largest gap between an engine's samples."""
+"""The largest gap between an engine's samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +52,7 @@ class RequestDetails:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The user's request, joined over its engines; None if one engine did both prefill and decode.
-    """
+    """Joined over its engines; None if one did both prefill and decode."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""The timeline of one request: its instants, its phases, and the parts of each phase. Pure.
+"""The timeline of one request: its instants, its phases, and their parts. Pure.
 
-Segments follow each other without gaps, from 0 to the end-to-end time. When a phase's parts
-occurred is not known: the request's own work is drawn first, then delays by others, preemption and
-stalls.
+Segments follow each other without gaps. When parts occurred is not known: the own work is drawn
+first, then delays by others, preemption and stalls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""A first byte closer to the first token than this share of the duration is not drawn."""
+"""A first byte this close to the first token, as a share of the duration, is not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Segment:
     meaning: str
     colour: str
     pattern: str
-    """Plotly's pattern: it distinguishes the parts of a phase, which share a colour."""
+    """Distinguishes the parts of a phase, which share a colour."""
     from_s: float
     length_s: float
 
@@ -79,9 +78,9 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[TimelineStage]:
-    """The phases that began, in order of time. They sum to the end-to-end time.
+    """The phases that began, in order of time, which sum to the end-to-end time.
 
-    `parts_s` has the seconds of each part, from `diagnosis.one_request.account`.
+    `parts_s` is from `diagnosis.one_request.account`.
     """
     found: list[TimelineStage] = []
     reached = 0.0

@@ -1,7 +1,6 @@
 """The link from a request to its trace, in any trace store.
 
-`KEY` has the URL of a trace, with the placeholder `{trace_id}`. Ids are external text, and are
-percent-encoded.
+`KEY` has its URL, with `{trace_id}`. Ids are external text, and are percent-encoded.
 """
 
 import os

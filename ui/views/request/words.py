@@ -14,12 +14,12 @@ from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Minimum number of similar requests for a comparison."""
+"""Similar requests that a comparison needs."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. A note has the sum of the others."""
+"""A note has the sum of the other tenants."""
 MIN_SHARE: Final = 0.05
-"""A smaller share of the request's time is omitted from the sentence."""
+"""A smaller share of the time is omitted."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",

@@ -18,7 +18,7 @@ from ui.kit.sections import chapter, paragraph
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
-"""The environment variable with the path of the reader's budget file."""
+"""The path of the reader's budget file."""
 HELP: Final = (
     "A budget limits a latency and the time of each layer. The table compares it with the "
     "slowest requests of the range: those beyond the budget's percentile."
@@ -33,7 +33,7 @@ TOO_MANY: Final = (
 def show(context: Context, *, too_many: bool) -> None:
     """Draw a choice of budgets, and how the slow requests spent the chosen one.
 
-    With `too_many`, the range has too many requests to read them one by one.
+    With `too_many`, they cannot be read one by one.
     """
     with chapter("Latency budget", HELP):
         budgets = _budgets_to_choose(context.view.budget)
@@ -56,7 +56,7 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """All budgets. The reader's own only if its file is configured, or if the address names it."""
+    """The reader's own only if its file is configured, or if the address names it."""
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 

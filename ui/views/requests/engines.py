@@ -69,10 +69,7 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """The engines' names, and the index of each row's engine.
-
-    The single engine of a replica has the replica's name.
-    """
+    """The engines' names, and each row's engine. A replica's single engine has its name."""
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
     known = sorted(set(pairs))

@@ -31,21 +31,21 @@ from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
 def read(context: Context) -> RequestsData:
-    """Read the samples and the requests of the range, or rollups if there are too many requests."""
+    """Read the range's samples, and its requests or, if there are too many, rollups."""
     latency = context.view.latency
 
     def found() -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Cached rollups contain the slowest requests by one latency. Read them again for another.
+    # Rollups contain the slowest requests by one latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)
 
 
 def show(context: Context, found: RequestsData) -> None:
-    """Draw latencies, phases and the engines' state over time, and the slowest requests."""
+    """Draw the page."""
     if found.number:
         _requests(context, found)
         return

@@ -20,7 +20,7 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MAX_JOINED_ROWS: Final = 20_000
-"""Maximum number of rows to join, in about a second: those received last."""
+"""The newest rows, which are joined in about a second."""
 
 NO_JOINED: Final = JoinedAnswer()
 
@@ -36,10 +36,9 @@ class RequestsData:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The data from rollups, if there are too many requests. `requests` then has only the slowest.
-    """
+    """If there are too many requests. `requests` then has only the slowest."""
     joined: JoinedAnswer = NO_JOINED
-    """The joined requests among the newest rows. Empty if rollups were read."""
+    """Among the newest rows. Empty if rollups were read."""
 
     @property
     def number(self) -> int:

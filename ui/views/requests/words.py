@@ -17,11 +17,7 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """The headline for at least one request.
-
-    `table` has the columns ttft_s and e2e_s. `matrix` is from `phases.layers`. `length_s` is the
-    length of the range.
-    """
+    """The headline for at least one request, with ttft_s and e2e_s."""
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
     first = _requests_sentence(table.num_rows, length_s, equals)
@@ -39,10 +35,7 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
 
 
 def joined(requests: int, latency: str, max_rows: int | None) -> str:
-    """A sentence about the list of joined requests, sorted by a latency.
-
-    `max_rows` is the number of newest rows that were joined; None if all were.
-    """
+    """About the joined requests, sorted by a latency. `max_rows` were joined; None: all."""
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."

@@ -18,10 +18,10 @@ MIN_S: Final = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
-    """Numbers of requests by latency and time.
+    """(rows, columns) numbers of requests by latency and time.
 
-    `counts` is (rows, columns). Row i has the latencies from edges_s[i] to edges_s[i + 1]. Rows
-    have equal heights on a logarithmic axis.
+    Row i has the latencies from edges_s[i] to edges_s[i + 1], with equal heights on a logarithmic
+    axis.
     """
 
     bins: Bins

@@ -38,12 +38,11 @@ def figure(
     """Draw the distribution, and the servers' state below it on the same time axis.
 
     Args:
-        lines: the servers' state, in the bins of the distribution.
+        lines: in the bins of the distribution.
         name: the latency.
         window: the selected range.
-        whole: the range of the chart: from the baseline to `window`, or only `window`.
+        whole: the range of the chart.
         onset_unix_ns: when the latency began to grow, if known.
-        thresholds_s: thresholds of the objectives.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)
     drawn = make_subplots(
@@ -116,8 +115,7 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
 
 def _heatmap(found: LatencyDistribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # By the square root: a linear scale would hide single requests, a logarithmic one differences
-    # between large counts.
+    # By the square root: a linear scale hides single requests, a logarithmic one large differences.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"

@@ -1,7 +1,4 @@
-"""The increase of a latency as a waterfall of horizontal bars. Pure.
-
-Each step is the growth of one part. The steps sum to the increase.
-"""
+"""The increase of a latency as a waterfall of its parts' growth. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +18,7 @@ REST: Final = "all other parts"
 
 @dataclass(frozen=True, slots=True)
 class IncreaseBar:
-    """The growth of a part of the latency, which may be negative. The bar begins at `from_s`."""
+    """A part's growth, which may be negative. The bar begins at `from_s`."""
 
     name: str
     colour: str

@@ -31,7 +31,7 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
 MAX_STORED: Final = 20
-"""Maximum number of incidents whose stored answers are read: the latest in the range."""
+"""Incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
     "The growth of each part of the slow requests' latency from the baseline to the range. "
     "The parts sum to the increase."
@@ -104,7 +104,6 @@ def show(context: Context, found: RootCauseData) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """If there are pools of servers, show the joined requests' latency and each pool's causes."""
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -128,10 +127,9 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 
 
 def explaining(context: Context, found: RootCauseData, part: Window) -> View:
-    """The view that explains a part of the chart over which the reader dragged.
+    """The view that explains a dragged part of the chart.
 
-    The baseline is the chart before the part; the default one if that is too short or had an
-    incident.
+    The baseline is the chart before it; the default one if that is too short or had an incident.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -143,7 +141,7 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
     """The explanation with shares from a replay, or from a stored answer to the same question.
 
-    The verdict on an incident and the list of causes share a replay, so their shares are equal.
+    The verdict and the list of causes share a replay, so their shares are equal.
     """
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
@@ -161,10 +159,7 @@ def _incident(
     found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """The incident and its verdict as HTML, or "".
-
-    `tested` returns an explanation with shares that were computed by replay.
-    """
+    """The incident and its verdict as HTML, or "". `tested` adds shares from a replay."""
     incident = _shown_incident(context.view, found)
     if incident is None:
         return ""
@@ -190,13 +185,12 @@ def _shown_answer(
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
-    # The server stored the answer without a replay that took too long. A page that is not live has
-    # time for it.
+    # Stored without a replay that took too long, for which a page that is not live has time.
     return None if answer.replay_took_too_long and not context.view.live else answer
 
 
 def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
-    """The name of the selected range if the page also answers about an incident's range, or ""."""
+    """The selected range's name, if the page also answers about an incident's range."""
     incident = _shown_incident(context.view, found)
     if incident is None or (answer := _shown_answer(context, found, incident)) is None:
         return ""
@@ -221,7 +215,6 @@ def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
 
 
 def _reason(context: Context, explanation: Explanation, selected: str) -> str:
-    """The causes as HTML, and how their shares were computed."""
     if not explanation.causes:
         return words.reason(explanation, selected)
     window = context.window
@@ -231,8 +224,7 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the incident, the verdict and the causes. Return the elements of the incident and the
-    causes, which are None if not drawn."""
+    """Draw the verdict. Return the elements of the incident and the causes, None if not drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -272,7 +264,6 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
 
 
 def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
-    """Draw the distribution of the latency, over which the reader can drag."""
     view, zone = context.view, context.zone
     shape = found.heatmap(view.latency)
     if shape is None:

@@ -1,7 +1,4 @@
-"""Read the Root cause page's data from the store.
-
-The cache keeps a range's requests with their explanations: another latency needs no new read.
-"""
+"""Read the Root cause page's data. Cached with its explanations: another latency needs no read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,9 +52,9 @@ class Heatmap(NamedTuple):
 
 @dataclass(frozen=True)
 class RootCauseData:
-    """The requests of a range and of its baseline, and the results of the analysis.
+    """The requests of a range and its baseline, and the results of the analysis.
 
-    `requests` has all requests of both ranges. `equals` selects those to analyse.
+    `equals` selects the requests to analyse.
     """
 
     window: Window
@@ -65,13 +62,13 @@ class RootCauseData:
     equals: Mapping[str, str]
     objectives: Sequence[Objective]
     incidents: Sequence[IncidentRow]
-    """The incidents that overlap the window, earliest first."""
+    """Those that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the default baseline ends, if it does not end at the window."""
+    """The incident before which the default baseline ends."""
     known: Sequence[IncidentRow]
-    """The incidents in and before the window."""
+    """In and before the window."""
     burned: Mapping[str, Objective]
-    """By name, the objectives (and their groups) of the incidents in `known`."""
+    """Objectives and groups of the incidents in `known`."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -156,8 +153,7 @@ class RootCauseData:
 
     @property
     def whole(self) -> Window:
-        """The range of the chart: from the baseline to the window, or only the window if they are
-        far apart."""
+        """From the baseline to the window, or only the window if they are far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
@@ -198,8 +194,7 @@ def read_root_cause(
     """Read a window and its baseline.
 
     Args:
-        baseline: None selects the previous range without an incident, or just the previous range if
-            that data was deleted.
+        baseline: None: the previous range without an incident, or any if that data was deleted.
         equals: labels of the requests to analyse.
         known: the incidents in and before the window.
 
@@ -275,6 +270,5 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, but a `Span` must not be empty. The start must not move
-    # before 1970.
+    # An empty range is extended by 1 ns. Its start must not move before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

@@ -1,7 +1,6 @@
 """The servers' state as lines over the bins of the heatmap. Pure.
 
-A gauge is the mean of all samples in a bin. A share is the sum of its numerators divided by the sum
-of its denominators.
+A gauge is the mean of all samples in a bin. A share is the ratio of sums.
 """
 
 from collections.abc import Callable

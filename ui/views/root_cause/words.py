@@ -23,8 +23,6 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MAX_HITS: Final = 6
 LEFT: Final = 0.05
-"""Minimum unexplained share of the increase that the page mentions."""
-
 DAY_S: Final = 86_400
 
 _TOKENS: Final = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
@@ -192,16 +190,14 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Introduces a text about the selected range, if the page also has one about the whole
-    incident."""
+    """Introduces the selected range, if the page also shows a whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
 def reason(explanation: Explanation, selected: str = "") -> str:
     """The first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is from `selected_range` if the page also shows a text about another range, otherwise
-    "".
+    `selected` is from `selected_range`, or "".
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
@@ -224,10 +220,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """How the shares of the causes were computed.
-
-    `frozen_link` is the address of the same range without refreshes; None if the page has none.
-    """
+    """How the shares were computed. `frozen_link` is the range without refreshes, if the page has
+    any."""
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
     elif frozen_link is not None:
@@ -242,10 +236,7 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """The numbers of a cause before and now, and actions to try.
-
-    `with_levers` is false for the first cause, whose actions the page shows elsewhere.
-    """
+    """How the shares were computed. `frozen_link`: the range without refreshes, if any."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     shown = (
         "<p class='note'>The only evidence is the increase of the latency: no server reported a"

@@ -11,7 +11,7 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChange:
-    """A proposed change of one objective. `now` is None if it is added, `then` if it is removed."""
+    """`now` is None if the objective is added, `then` if it is removed."""
 
     name: str
     now: Objective | None
@@ -35,10 +35,9 @@ def _definition(objective: Objective | None) -> object:
 
 
 def sentence(change: ObjectiveChange, now: EventCounts | None, then: EventCounts | None) -> str:
-    """The effect of a change as HTML.
+    """The effect of a change as HTML, from counts before and after it.
 
-    `now` and `then` are the counts before and after the change; None if there is no objective, or
-    if Tailspan does not count its requests.
+    They are None without an objective, or if Tailspan does not count its requests.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:

@@ -34,10 +34,10 @@ class ComplianceStep:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[ComplianceStep, ...]:
-    """Return the steps with requests, oldest first: the days of the period, or the last 72 hours.
+    """The steps with requests, oldest first: days of the period, or the last 72 hours.
 
     Args:
-        goodput: the indicator, which decides whether a request is good or bad.
+        goodput: decides whether a request is good or bad.
         at_s: the end of the last step, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".

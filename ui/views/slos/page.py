@@ -64,7 +64,7 @@ def read(context: Context) -> SlosData:
 
 
 def show(context: Context, found: SlosData) -> None:
-    """Draw each objective with its compliance over time, and a form to try a change."""
+    """Draw the page."""
     if found.newest_unix_ns is None:
         paragraph("No server has reported yet, so there are no counts.")
     if context.objectives.problem:

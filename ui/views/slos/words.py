@@ -10,10 +10,9 @@ MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """How many objectives burn their error budget too fast, have spent it, or are within it.
+    """How many objectives burn too fast, are spent, or within budget.
 
-    `found` has the states of the counted objectives, one per group. `defined` is the number of all
-    objectives.
+    `found` has the counted objectives' states, one per group. `defined` counts all objectives.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]

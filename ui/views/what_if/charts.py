@@ -15,7 +15,7 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""The percentiles with a tick. A narrow page has no space for more."""
+"""A narrow page has no space for more ticks."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
@@ -61,10 +61,10 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 
 
 def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
-    """Draw P50 and P99 over the values of a sweep, with the present value.
+    """Draw P50 and P99 over the values of a sweep.
 
-    Where the engines cannot keep up, the latency depends on how long the load lasts: a cross at the
-    top replaces it.
+    Where the engines cannot keep up, latency depends on how long the load lasts: a cross replaces
+    it.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]

@@ -47,7 +47,7 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key: the change, the sweep and the present configuration of the controls."""
+"""Session key: the controls' change, sweep and present configuration."""
 
 
 def read(context: Context) -> WhatIfData:

@@ -22,11 +22,10 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
-"""Maximum requests to replay for a sweep's intervals, in about 5 s of CPU time. An interval needs
-several draws (replays of resampled traffic); with many requests, fewer draws are made."""
+"""For a sweep's intervals, in about 5 s of CPU time. With many requests, fewer draws (replays of
+resampled traffic) are made."""
 MIN_DRAWS: Final = 8
-"""Minimum number of draws for an interval. Below, the error of their standard deviation is more
-than 25 %."""
+"""Below, the error of an interval's standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,10 @@ class WhatIfData:
 
     present: PresentConfig | None
     answer: WhatIfAnswer | None
-    """The prediction of one change, if the reader chose a change and no sweep."""
+    """The prediction of a change without a sweep."""
     swept: SweepAnswer | None
     advised: AdviceAnswer | None
-    """The changes to try, if the reader chose neither a change nor a sweep."""
+    """The changes to try, if there is no change and no sweep."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -75,14 +74,14 @@ def read_what_if(
     prices: PriceList,
     now_unix_ns: int,
 ) -> WhatIfData:
-    """Fit the engines to the data of a range, and predict a change, a sweep, or some usual changes.
+    """Fit the engines to a range, and predict a change, a sweep, or some usual changes.
 
     Args:
         equals: labels of the requests whose latencies are predicted.
         change: texts for `replay.edits`, separated by commas, or "".
-        sweep_text: a text for `sweep_of`, or "". The change applies to each of its values.
+        sweep_text: for `sweep_of`, or "". The change applies to each value.
         latency: what the usual changes must shorten.
-        now_unix_ns: the time to store with a prediction.
+        now_unix_ns: stored with a prediction.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -98,8 +97,7 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list shows no intervals, so it needs no draws. Its links lead to pages with
-            # intervals.
+            # The list shows no intervals. Its links lead to pages with intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
@@ -110,7 +108,6 @@ def read_what_if(
 
 
 def _moves_requests(change: str, sweep_text: str) -> bool:
-    """Whether some changes can move requests between replicas."""
     if not change and not sweep_text:
         return True  # some of the usual changes set the number of replicas
     try:

@@ -1,7 +1,6 @@
-"""Show how many earlier predictions were right: their interval contained the measured latency.
+"""How many earlier predictions were right: their interval contained the measured latency.
 
-Up to ten deploys are compared, which takes up to 20 s, so the record is computed in the background,
-once for all viewers.
+Up to ten deploys are compared in up to 20 s, so this runs in the background, once for all viewers.
 """
 
 from typing import Any, Final
@@ -14,7 +13,7 @@ from ui.frame.context import Context
 from ui.kit.time_bins import SECOND_NS
 
 EVERY_S: Final = 600
-"""Seconds until a newer record is computed. Deploys are compared with ranges of up to an hour."""
+"""Deploys are compared with ranges of up to an hour."""
 _SUBJECT: Final = "track record"
 
 
@@ -26,10 +25,9 @@ def show(context: Context) -> Any:
 
 
 def complete(context: Context, place: Any) -> None:
-    """Start to compute a newer record, if the shown one is older than `EVERY_S`.
+    """Compute a newer record if it is due, after everything else is drawn.
 
-    Call this after everything else is drawn. A live page shows the result at its next refresh;
-    other pages wait for it.
+    A page that is not live waits for it.
     """
     engine, now_unix_ns = context.engine, context.now_unix_ns
     version = now_unix_ns // (EVERY_S * SECOND_NS)

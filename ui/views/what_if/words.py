@@ -30,7 +30,7 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A value of a sweep is as good as the best if its P99 is at most this many times the shortest."""
+"""A P99 up to this many times the shortest is as good."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -115,10 +115,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """The highest load at which all SLOs are met; "" without predictions for SLOs.
-
-    Engines may keep up with a load that is too slow for the SLOs.
-    """
+    """The highest load at which all SLOs are met. Engines may keep up with a higher one."""
     judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
     if not judged:
         return ""
@@ -135,10 +132,7 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 
 
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
-    """The measured latency, and the prediction of each value of a sweep, as a table.
-
-    `link` returns the address of the page that predicts a change.
-    """
+    """The measured latency, and the prediction of each value. `link` is a prediction's address."""
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
     heads = [swept.name]
@@ -214,10 +208,7 @@ def table(answer: WhatIfAnswer) -> str:
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
-    """The changes to try as a table, with notes.
-
-    `link` returns the address of the page that predicts a change.
-    """
+    """The changes to try, with notes. `link` is a prediction's address."""
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
     helps = any(each.helps for each in advised.advice)
