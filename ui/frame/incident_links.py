@@ -30,7 +30,7 @@ from ui.kit.wording import plain
 
 
 class IncidentSelection(NamedTuple):
-    """The view of an incident. If it was not found, `row` is None and `notice` says why."""
+    """The view of an incident. If it was not found, `row` is None and `notice` gives the reason."""
 
     view: View
     row: IncidentRow | None = None

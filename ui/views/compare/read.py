@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class CompareData:
-    """The data of the page. `problem` says why `answer` is None."""
+    """The data of the page. `problem` is why `answer` is None."""
 
     answer: CompareAnswer | None
     problem: str | None

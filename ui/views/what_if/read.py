@@ -50,7 +50,7 @@ class SweepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfData:
-    """The data of the page. `problem` says why nothing can be predicted."""
+    """The data of the page. `problem` is why nothing can be predicted."""
 
     present: PresentConfig | None
     answer: WhatIfAnswer | None
