@@ -62,6 +62,11 @@ def test_a_time_is_in_the_readers_zone() -> None:
     assert wording.clock(at, UTC, date=True) == "2025-11-20 10:44:12"
 
 
+def test_dollars_have_cents_or_three_digits() -> None:
+    shown = [wording.usd(value) for value in (None, -1_234.4, 12.3, 0.0859, 1e-12)]
+    assert shown == ["–", "−$1,234", "$12.30", "$0.0859", "$0"]
+
+
 class _Seen(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
