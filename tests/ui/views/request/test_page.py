@@ -148,7 +148,7 @@ def test_a_late_request_is_found_again(page: Open, database: Database, one_reque
         ({"source": Source.NATIVE}, "engine's native spans", 2),
         (
             {"source": Source.CLIENT, "replica": None, "queue_s": None},
-            "requests sharing its engine are unknown",
+            "Its replica is unknown",
             1,
         ),
         ({}, "No other request shared its engine.", 2),
