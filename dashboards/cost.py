@@ -123,11 +123,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by part",
                     description=(
-                        "The bill in parts: requests, recomputation, idle time, and unbilled time"
-                        " of requests that have not ended. A request is billed when it ends. The"
-                        " unbilled part is negative in an interval if the ended requests did most"
-                        " of their work before the interval. Over an hour, values that are too low"
-                        " and too high cancel out."
+                        "The bill in parts: requests, recomputation, idle time, and unbilled "
+                        "time of requests that have not ended. A request is billed when it ends, "
+                        "so the unbilled part may be negative in an interval. Over an hour, this "
+                        "cancels out."
                     ),
                     unit=GrafanaUnit.USD,
                     kind=PanelKind.STACKED,
@@ -247,9 +246,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that have a price",
                     description=(
-                        "The share of ended requests that have a cost, by the method that computed"
-                        " it: from the step ledger of the engine, or from weighted token counts."
-                        " If the shares sum to less than 1, some servers have no price."
+                        "The share of ended requests that have a cost, by its method: the "
+                        "engine's step ledger, or weighted token counts. If the sum is below 1, "
+                        "some servers have no price."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -258,8 +257,7 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         PanelQuery(
-                            # Limit the share to 1, which it could exceed, because the rate of a new
-                            # counter is inaccurate.
+                            # The rate of a new counter is inaccurate.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

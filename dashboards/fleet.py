@@ -37,9 +37,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Highest burn rate",
                     description=(
-                        "The highest burn rate of an objective in the last hour. At a burn rate of"
-                        " 1, the budget lasts exactly for the objective's period. A burn rate of"
-                        " 14.4 fires a page (an urgent alert)."
+                        "The highest burn rate of an objective in the last hour. At 1, the "
+                        "budget lasts exactly for the objective's period. 14.4 fires a page (an "
+                        "urgent alert)."
                     ),
                     unit=GrafanaUnit.TIMES,
                     kind=PanelKind.NUMBER,
@@ -112,8 +112,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "P95 of the last 5 min. If it rises on one replica, that replica has a"
-                        " problem. If it rises on all replicas, the cause is load or a change."
+                        "P95 of the last 5 min. If it rises on one replica, that replica has a "
+                        "problem; on all, the cause is load or a change."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(
@@ -126,8 +126,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by tenant",
                     description=(
-                        "P95 of the last 5 min, over all replicas. If the value of only one tenant"
-                        " is high, its requests differ from the requests of the other tenants."
+                        "P95 of the last 5 min, over all replicas. If only one tenant's is high, "
+                        "its requests differ from the others'."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(
@@ -169,8 +169,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use, by replica",
                     description=(
-                        "Share of KV-cache blocks in use. If it is near 1, the engine evicts"
-                        " requests and computes them again."
+                        "Share of KV-cache blocks in use. A flat line near 1 while the queue "
+                        "grows: memory is the limit."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -189,9 +189,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Time since the last sample, by replica",
                     description=(
-                        "Engines send a sample each second, and Prometheus reads it up to one"
-                        " scrape interval later. After a minute without samples, the engine's"
-                        " gauges are removed."
+                        "Engines send a sample each second. After a minute without samples, the "
+                        "engine's gauges are removed."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(
@@ -214,8 +213,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Telemetry received",
                     description=(
-                        "Spans and data points per second, by result. Items with any other result"
-                        " than `stored` are rejected, skipped, or sent again."
+                        "Spans and data points per second, by result. Items other than `stored` "
+                        "are rejected, skipped, or sent again."
                     ),
                     unit=GrafanaUnit.PER_S,
                     width=8,
@@ -224,8 +223,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Label values, share of the limit",
                     description=(
-                        "Label values in use, divided by their limit. At 1, new values are counted"
-                        " as 'other', and new engines are omitted."
+                        "Label values in use, divided by their limit. At 1, new values count as "
+                        "'other', and new engines are omitted."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

@@ -45,8 +45,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory bandwidth in use",
                     description=(
-                        "Measured share of the peak, mean over GPUs. Memory bandwidth limits"
-                        " decoding: if the share is near 1, only faster memory or more GPUs help."
+                        "Measured share of the peak, mean over GPUs. Near 1, only faster memory "
+                        "or more GPUs help decoding."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,
@@ -57,9 +57,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Multiprocessors, all",
                     description=(
-                        "The share of time in which cores were active, mean over GPUs. If the"
-                        " share is low while steps are long and bandwidth is high, the GPU is"
-                        " memory-bound, not idle."
+                        "The share of time in which cores were active, mean over GPUs. If it is "
+                        "low while steps are long and bandwidth is high, the GPU is "
+                        "memory-bound, not idle."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,
@@ -95,8 +95,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peak",
                     description=(
-                        "Measured DRAM traffic, as a share of the peak of the GPU's memory clock"
-                        " and bus. This is not the share of time in which memory was accessed."
+                        "Measured DRAM traffic, as a share of the peak of the GPU's memory clock "
+                        "and bus: not the share of time with memory accesses."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -126,9 +126,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Bytes per second of each GPU",
                     description=(
-                        "Measured traffic, and the modelled maximum for weights, KV cache and"
-                        " activations. If the measured traffic is far above the modelled maximum,"
-                        " another process uses the GPU, or the reported model shape is wrong."
+                        "Measured traffic, and the modelled maximum for weights, KV cache and "
+                        "activations. Far above it, another process uses the GPU, or the "
+                        "reported model shape is wrong."
                     ),
                     unit=GrafanaUnit.BYTES_PER_S,
                     page="root-cause",
@@ -148,9 +148,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peaks, while steps ran",
                     description=(
-                        "The share of peak memory bandwidth (MBU) and of peak FLOP/s (MFU) that"
-                        " steps needed. The higher share is the limit. If both shares are low, the"
-                        " limit is CPU time, kernel launches or communication."
+                        "The share of peak memory bandwidth (MBU) and of peak FLOP/s (MFU) that "
+                        "steps needed. The higher is the limit. If both are low, the limit is "
+                        "CPU time, kernel launches or communication."
                     ),
                     unit=GrafanaUnit.SHARE,
                     page="root-cause",
@@ -174,9 +174,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Multiprocessors active",
                     description=(
-                        "The share of time in which cores were active. If the share is high while"
-                        " bandwidth is low, the GPU is compute-bound, for example during long"
-                        " prefills."
+                        "The share of time in which cores were active. If it is high while "
+                        "bandwidth is low, the GPU is compute-bound, as in long prefills."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -273,8 +272,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory in use",
                     description=(
-                        "The share of memory in use by all processes. vLLM allocates its memory"
-                        " when it starts, so a flat line is normal."
+                        "The share of memory in use by all processes. A flat line is normal: "
+                        "vLLM allocates at its start."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

@@ -22,7 +22,7 @@ _TIME: Final = "from=${__from:date:seconds}&to=${__to:date:seconds}"
 
 
 def build(board: Board) -> dict[str, Any]:
-    """Return the dashboard for import, without id and version, which Grafana assigns."""
+    """The dashboard for import. Grafana assigns id and version."""
     built = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -78,7 +78,7 @@ def build(board: Board) -> dict[str, Any]:
 
 
 def text(board: Board) -> str:
-    """Return the dashboard as a file's text."""
+    """The dashboard as a file's text."""
     return json.dumps(build(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -112,8 +112,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # For replicas, the choice "All" means all replicas of the selected regions. For other labels,
-    # "All" also matches series without the label.
+    # "All" replicas are those of the selected regions. Of other labels, "All" also matches series
+    # without the label.
     return built if name == "replica" else built.all_value(".*")
 
 
@@ -146,8 +146,7 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # Grafana's first threshold has no value, and begins at the lower end of the
-                    # scale.
+                    # Grafana's first threshold begins at the lower end of the scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -193,7 +192,7 @@ def _target(query: PanelQuery, ref: str, kind: PanelKind) -> Any:
     built.datasource(_source())
     if kind is PanelKind.NUMBER:
         return built.instant()
-    # A native histogram needs no format, because it contains its buckets.
+    # A native histogram contains its buckets, and needs no format.
     if kind is PanelKind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

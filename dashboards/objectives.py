@@ -76,8 +76,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Budget used in the range shown",
                     description=(
-                        "Bad requests in the range shown, divided by the bad requests that the"
-                        " target allows. Above 1, the objective was missed in this range."
+                        "Bad requests in the range shown, divided by those that the target "
+                        "allows. Above 1, the objective was missed."
                     ),
                     unit=GrafanaUnit.TIMES,
                     kind=PanelKind.NUMBER,
@@ -106,9 +106,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Budget left of the whole period",
                     description=(
-                        "The share of the period's error budget that is left. Below 0, the"
-                        " objective is missed. Time without data counts as good. The values come"
-                        " from the rules of `tailspan slo rules`."
+                        "The share of the period's error budget that is left. Below 0, the "
+                        "objective is missed. Time without data counts as good. From the rules "
+                        "of `tailspan slo rules`."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,
@@ -137,10 +137,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "A page (an urgent alert) fires if the burn rates over 1 h and 5 min are"
-                        " above 14.4, or those over 6 h and 30 min are above 6. A ticket fires if"
-                        " the burn rate over one day is above 3, or the burn rate over three days"
-                        " is above 1. The values come from the rules of `tailspan slo rules`."
+                        "A page (an urgent alert) fires above 14.4 over 1 h and 5 min, or above "
+                        "6 over 6 h and 30 min. A ticket fires above 3 over one day, or above 1 "
+                        "over three days. From the rules of `tailspan slo rules`."
                     ),
                     unit=GrafanaUnit.TIMES,
                     width=24,

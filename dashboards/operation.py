@@ -39,10 +39,7 @@ _OLDEST: Final = f"max({OLDEST_PENDING.name}) or vector(0)"
 
 
 def _of_tailspan(series: str) -> str:
-    """Return a query for the series of Tailspan's own processes.
-
-    Other programs export the same names, such as `process_cpu_seconds_total`.
-    """
+    """The series of Tailspan's own processes: others export `process_cpu_seconds_total` too."""
     return f"{series} and on (job, instance) {BUILD.name}"
 
 
@@ -72,8 +69,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Stored items",
                     description=(
-                        "The share of the valid spans and data points in the range shown that"
-                        " Tailspan stored at the first attempt. Senders send the rest again."
+                        "The share of the valid spans and data points that Tailspan stored at "
+                        "the first attempt. Senders send the rest again."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,

@@ -19,8 +19,7 @@ class GrafanaUnit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """A burn rate. At a burn rate of 1, the error budget lasts exactly for the objective's
-    period."""
+    """At 1, the error budget lasts exactly for the objective's period."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"
@@ -31,7 +30,7 @@ class GrafanaUnit(StrEnum):
 
     @property
     def grafana(self) -> str:
-        """Grafana's id of the unit. The prefix `suffix:` defines a custom unit."""
+        """Grafana's id of the unit. `suffix:` defines a custom unit."""
         words = {
             GrafanaUnit.TOKENS_PER_S,
             GrafanaUnit.REQUESTS,
@@ -61,8 +60,7 @@ HIGHEST: Final[Mapping[GrafanaUnit, float]] = {
     GrafanaUnit.HERTZ: 1e11,
     GrafanaUnit.USD: 1e7,
 }
-"""The highest plausible value of each unit, for checks of the queries. The lowest plausible value
-is 0."""
+"""The highest plausible value of each unit, for checks of the queries. The lowest is 0."""
 
 
 class PanelKind(StrEnum):
@@ -77,8 +75,7 @@ class PanelKind(StrEnum):
 class PanelQuery(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram. Such a query has no result if Prometheus stores the
-    histogram as classic buckets.
+    A `native` query has no result if Prometheus stores the histogram as classic buckets.
     """
 
     expr: str
@@ -137,7 +134,7 @@ class Board:
     description: str
     rows: tuple[Row, ...]
     variables: tuple[str, ...]
-    """Names of variables in `variables.py`, in the order of display."""
+    """Names in `variables.py`, in the order of display."""
 
     @property
     def panels(self) -> tuple[Panel, ...]:

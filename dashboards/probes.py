@@ -60,8 +60,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Probes with a complete answer",
                     description=(
-                        "The share of the sent probes that got a complete answer, in the range"
-                        " shown."
+                        "The share of the sent probes that got a complete answer. Probes that "
+                        "the prober did not send, or stopped, do not count."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,
@@ -134,8 +134,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Success, by endpoint and region",
                     description=(
-                        "The share of the sent probes that got a complete answer. Probes that the"
-                        " prober did not send, or that it stopped, do not count."
+                        "The share of the sent probes that got a complete answer. Probes that "
+                        "the prober did not send, or stopped, do not count."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -169,9 +169,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Phases of the whole wait",
                     description=(
-                        "The mean over the latest probe of each endpoint and region. The phases"
-                        " sum to the whole wait. processing is the time of the network and the"
-                        " server until the first event."
+                        "The mean over the latest probe of each endpoint and region. The phases "
+                        "sum to the whole wait. processing is the network and the server until "
+                        "the first event."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     kind=PanelKind.STACKED,
@@ -214,8 +214,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second of the endpoints that have no series, because there"
-                        " are more endpoints than the limit. No other panel shows these endpoints."
+                        "Results per second of the endpoints above the limit, which have no "
+                        "series and no other panel."
                     ),
                     unit=GrafanaUnit.PER_S,
                     page="outside",

@@ -1,12 +1,11 @@
-"""Build PromQL expressions for panels, with the exporter's metric names."""
+"""PromQL expressions for panels, with the exporter's metric names."""
 
 from typing import Final
 
 from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 
 INTERVAL: Final = "$__rate_interval"
-"""Grafana's rate interval: at least four scrape intervals, so that a failed scrape leaves no
-gap."""
+"""At least four scrape intervals: a failed scrape leaves no gap."""
 
 SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'
@@ -17,36 +16,32 @@ OBJECTIVES: Final = 'slo=~"$slo"'
 
 
 def of(series: MetricSeries, where: str, *also: str) -> str:
-    """Return a series selector."""
+    """A series selector."""
     return f"{series.name}{{{','.join((where, *also))}}}" if where else series.name
 
 
 def rate(series: MetricSeries, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
-    """Return a query for the sum of the counters' rates over the interval."""
+    """The sum of the counters' rates over the interval."""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({of(series, where, *also)}[{over}]))"
 
 
 def buckets(histogram: LatencyHistogram, where: str) -> str:
-    """Return a query for the observations per second in each bucket."""
+    """Observations per second in each bucket."""
     return f"sum by (le) (rate({histogram.name}_bucket{{{where}}}[{INTERVAL}]))"
 
 
 def native(histogram: LatencyHistogram, where: str) -> str:
-    """Return a query for the observations per second, as a native histogram.
-
-    The query has no result if Prometheus stores the histogram as classic buckets.
-    """
+    """Observations per second as a native histogram; nothing if it is stored as classic buckets."""
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """Return a query for a part divided by the whole. The query has no value where the whole is
-    0."""
+    """A part divided by the whole; nothing where the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 
 def at_quantile(series: MetricSeries, where: str, quantile: str) -> str:
-    """Return a query for a quantile of the last five minutes. Do not sum or average the result."""
+    """A quantile of the last five minutes. Do not sum or average it."""
     return of(series, where, f'quantile="{quantile}"')

@@ -1,7 +1,7 @@
 """Upload the folder, the data source and the dashboards to a Grafana.
 
-Only changed objects are uploaded. Each object has a fixed uid, so that the next push finds it.
-Changes that were made in Grafana are shown as a diff, and reverted.
+Only changed objects are uploaded. Fixed uids let the next push find them. Changes that were made in
+Grafana are shown as a diff, and reverted.
 """
 
 import difflib
@@ -30,8 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """An upload failed: Grafana rejected the change, or there is no Grafana at the address. The
-    message explains how to fix the problem."""
+    """An upload failed. The message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,11 @@ class PushChange:
     action: str
     """`create`, `update` or `unchanged`."""
     difference: tuple[str, ...] = ()
-    """A unified diff between the existing object and the pushed object."""
+    """A unified diff between the existing object and the pushed one."""
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """Return Grafana's data source for a Prometheus.
-
-    Grafana reaches the Prometheus at `url`. The Prometheus scrapes every `scrape_s` seconds.
-    """
+    """Grafana's data source for the Prometheus at `url`, which scrapes every `scrape_s` seconds."""
     return {
         "uid": SOURCE_UID,
         "name": "Tailspan Prometheus",
@@ -69,16 +65,16 @@ def push(
     *,
     dry_run: bool = False,
 ) -> Iterator[PushChange]:
-    """Create or update the objects in a Grafana, and yield the change of each object.
+    """Create or update the objects in a Grafana, and yield each change.
 
     Args:
         url: the address of the Grafana, with its path.
         token: the token of a service account.
-        source: the data source to push, or None to push no data source.
+        source: the data source to push, or None.
         dry_run: only report the changes.
 
     Raises:
-        PushError: Grafana rejects a change or cannot be reached, or there is no Grafana at `url`.
+        PushError: Grafana rejects a change, cannot be reached, or is not at `url`.
     """
     api = _connect(url, token)
     url = masked(url)  # for messages, without a password
@@ -144,7 +140,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return PushChange(what, "create")
-    # Compare only the fields that Tailspan sets, because Grafana returns more fields.
+    # Grafana returns more fields than Tailspan sets.
     current = {key: there.get(key) for key in wanted}
     current["jsonData"] = {
         key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
@@ -179,8 +175,7 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
         change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
-            # Send the version of the existing dashboard with which the new dashboard was compared.
-            # Grafana then rejects the update if the dashboard in Grafana has changed since the
+            # With this version, Grafana rejects the update if its dashboard has changed since the
             # comparison.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
@@ -236,7 +231,7 @@ def _refusals(url: str, request: str) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the operating system's message, without the messages of the libraries."""
+    """The operating system's message, without those of the libraries."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.strerror:

@@ -100,17 +100,17 @@ BOARD: Final = Board(
                 Panel(
                     title="Time to first token, all requests",
                     description=(
-                        "Requests per second by time to first byte. Two bands mean two kinds of"
-                        " requests, or a server that stalls. A dot is one request (exemplar)."
-                        " Click a dot to open the request's trace."
+                        "Requests per second by time to first byte. Two bands mean two kinds of "
+                        "requests, or a server that stalls. A dot is a request (exemplar); click "
+                        "it to open its trace."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     kind=PanelKind.HEATMAP,
                     width=24,
                     queries=(
                         PanelQuery(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # This query also names the classic buckets, so that the panel shows the
-                        # exemplars of both kinds of histogram.
+                        # This query also names the classic buckets, so that the panel has the
+                        # exemplars of both kinds.
                         PanelQuery(
                             native(_TTFT, SERVERS), "all requests", exemplars=True, native=True
                         ),
@@ -124,8 +124,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Seconds per request, by phase",
                     description=(
-                        "Mean of the requests that ended in the interval. The phases sum to the"
-                        " end-to-end latency. Look for a cause in the phase that grew."
+                        "Mean of the requests that ended in the interval. The phases sum to the "
+                        "end-to-end latency. The cause is in the phase that grew."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     kind=PanelKind.STACKED,
@@ -145,9 +145,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Prefill and decode, by part",
                     description=(
-                        "The parts are the request's own work, other requests' prompts and tokens"
-                        " in the same steps, eviction and recomputation, and step time that no"
-                        " work explains (stall)."
+                        "The request's own work, other requests' prompts and tokens in the same "
+                        "steps, eviction and recomputation, and unexplained step time (stall)."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.STACKED,
@@ -173,9 +172,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Waiting requests, by reason",
                     description=(
-                        "Mean number of waiting requests, by what they wait for: space in the"
-                        " batch, KV blocks, the step's token budget, an adapter, cache or grammar"
-                        " (held), or the end of the step."
+                        "Mean number of waiting requests, by what they wait for: space in the "
+                        "batch, KV blocks, the token budget, an adapter, cache or grammar "
+                        "(held), or the end of the step."
                     ),
                     unit=GrafanaUnit.REQUESTS,
                     kind=PanelKind.STACKED,

@@ -1,1 +1,1 @@
-"""The root-cause explorer: Streamlit pages that show the data in the store."""
+"""The root-cause explorer: Streamlit pages over the store."""

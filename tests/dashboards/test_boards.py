@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from exporters.self_metrics import tasks
 from exporters.self_metrics.alerting import EVALUATED, OLDEST_PENDING
 from exporters.self_metrics.clocks import BEHIND
 
-GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {
     *(each.name for each in ALL),
     *(f"{each.name}_bucket" for each in ALL if isinstance(each, LatencyHistogram)),
@@ -27,16 +25,6 @@ NAMES = {
 }
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
-
-
-@each_board
-def test_the_committed_dashboards_equal_the_generated_ones(board: Board) -> None:
-    """If this test fails, run `make generate`."""
-    assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
-
-
-def test_only_generated_dashboards_are_committed() -> None:
-    assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
 
 
 def test_an_answer_of_a_gateways_cache_is_a_complete_answer() -> None:

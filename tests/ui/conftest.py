@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import pickle
+import shutil
 import subprocess
 import time
 import urllib.error
@@ -25,6 +27,7 @@ from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
+from telemetry.starts import EngineStart, written
 from tests.replaying import answer_here
 from tests.ui.opening import APP, Open, packages_are_scanned_once
 
@@ -222,6 +225,25 @@ def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
     engine.dispose()
 
 
+def make_start(replica: str, at_unix_ns: int, **about: Any) -> EngineStart:
+    known: dict[str, Any] = {"config": "c", "arguments": written({}), **about}
+    return EngineStart(replica=replica, engine=0, process=1, at_unix_ns=at_unix_ns, **known)
+
+
+def fill_pools(url: str, at_unix_ns: int, prefills: str, decodes: str) -> None:
+    """Store starts that make these replicas the prefill and the decode pool."""
+    roles = ((prefills, "kv_producer"), (decodes, "kv_consumer"))
+    fill(
+        url,
+        [],
+        [],
+        [
+            make_start(name, at_unix_ns, arguments=written({"kv_transfer.kv_role": role}))
+            for name, role in roles
+        ],
+    )
+
+
 def fill(url: str, *rows: Sequence[Any]) -> None:
     """Store requests, engine samples, starts and GPU samples, in this order."""
     engine = open_database(url)
@@ -245,15 +267,30 @@ def incident() -> Callable[..., list[RequestTimeline]]:
     return make_incident
 
 
+@pytest.fixture(scope="session")
+def stored_rows(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that stores the same rows once in a session, and returns the file."""
+    folder, files = tmp_path_factory.mktemp("stored"), dict[bytes, Path]()
+
+    def store(*rows: Sequence[Any]) -> Path:
+        key = pickle.dumps(rows)
+        if key not in files:
+            files[key] = folder / f"{len(files)}.db"
+            fill(f"sqlite:///{files[key]}", *rows)
+        return files[key]
+
+    return store
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> Callable[..., str]:
+def database(tmp_path: Path, stored_rows: Callable[..., Path]) -> Callable[..., str]:
     """Return a function that creates a database with these rows and returns its URL."""
     numbers = itertools.count()
 
     def make(requests: Sequence[RequestTimeline] = (), samples: Sequence[EngineSample] = ()) -> str:
-        url = f"sqlite:///{tmp_path / f'made-{next(numbers)}.db'}"
-        fill(url, requests, samples)
-        return url
+        path = tmp_path / f"made-{next(numbers)}.db"
+        shutil.copy(stored_rows(list(requests), list(samples)), path)
+        return f"sqlite:///{path}"
 
     return make
 

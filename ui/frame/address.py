@@ -1,38 +1,35 @@
 """Convert between a page's address and a view. Pure.
 
-A view is the reader's selection: page, range, filters and settings. A link reproduces the view. An
-address is untrusted input: a parameter that cannot be parsed gets its default value, and a notice
-on the page names the parameter. The path selects the page (`root-cause?last=1h`). Links in alerts
-and dashboards have no path, but `page=root-cause` in the query. The server redirects such links to
-an address with the path.
+A view is the reader's selection. The address is untrusted input: a parameter that cannot be parsed
+gets its default, and the page shows a notice. The path selects the page (`root-cause?last=1h`).
+Links in alerts and dashboards name it in the query (`?page=root-cause`), and the server redirects
+them.
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the 15 minutes before that instant, paused
     from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft                the latency that the page shows
     model=… replica=… tenant=… route=… outcome=…
-                                filters: only requests with these values are shown
+                                filters
     request=…                   one request: TRACE/SPAN, a request id or a trace id
-    measure=…                   the measure that the Fleet page compares between replicas
-    incident=SLO@TIME           an incident. Without a range, the page shows the incident's
-                                range (incident_links.py); with a range, this incident is
-                                listed first
+    measure=…                   the measure that the Fleet page compares
+    incident=SLO@TIME           without a range: show the incident's range (incident_links.py);
+                                with a range: list this incident first
     baseline=…/…                start and end of the baseline; default: the previous range
-    baseline=24h                the baseline is the same range 24 hours earlier
-    decide=size                 detect incidents by how much the latency grew, not by SLOs
-    by=hour                     compliance by the hour, not by the day
+    baseline=24h                the same range 24 hours earlier
+    decide=size                 detect incidents by the latency's growth, not by SLOs
+    by=hour                     compliance by the hour; default: by the day
     per=model                   label by which costs are grouped; default: the tenant
-    change=rate=1.5x,replicas=3 the changes whose effect the What if page predicts
-    sweep=max_num_seqs=16..512  the values whose effects the What if page predicts one by one
-    region=… endpoint=…         the region and the endpoint that the Outside page shows
-    quantile=p99                the percentile that the Compare page compares; default: p95
+    change=rate=1.5x,replicas=3 What if: the changes
+    sweep=max_num_seqs=16..512  What if: the values to predict one by one
+    region=… endpoint=…         Outside: the region and the endpoint
+    quantile=p99                Compare: the percentile; default: p95
     split=replica&before=…&after=…
-                                the label, and its two values that the Compare page compares in the
-                                range; default: the page compares the range with the baseline
-    budget=chat                 the latency budget of the Requests page; default: none
+                                Compare: a label and its two values; default: range and baseline
+    budget=chat                 Requests: the latency budget; default: none
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -69,26 +66,28 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""The former page names, which older links contain, and the present names."""
+"""Former page names in older links, and the present names."""
 
-
+_SETTINGS: Final = (
+    *("measure", "incident", "decide", "by", "per", "change", "sweep", "region", "endpoint"),
+    *("quantile", "budget"),
+)
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum characters of `incident`. If the incident is about a group of an SLO, this parameter
-contains the group's label values, each of up to 256 characters."""
+"""Maximum characters. The incident of a group of an SLO contains label values of up to 256
+characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page of an address without a path, from the parameters of its query."""
+    """The page of an address without a path."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return the new address for an old link, which has no path but names the page in its query.
-    Return None if the link shows the first page.
+    """The new address of a link without a path, or None if it shows the first page.
 
     `query` has no question mark.
     """
@@ -101,11 +100,10 @@ def moved(query: str) -> str | None:
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
     """Return the view of an address, and a notice for each parameter that cannot be parsed.
 
-    `page` is the address's path. If the path is empty, the query may name the page.
+    `page` is the address's path. If it is empty, the query may name the page.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
-    latency = parameters.get("latency", "ttft")
     equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
     if "outcome" in equals and equals["outcome"] not in set(Outcome):
         refused = equals.pop("outcome")
@@ -115,53 +113,22 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         if (named := parameters.get("page", FIRST)) not in {*BY_KEY, *RENAMED}:
             instead = f"showing {BY_KEY[FIRST].name}"
             notices.append(_refusal_notice("page", named, ", ".join(BY_KEY), instead))
-    if latency not in (allowed := _latencies(page)):
-        notices.append(_refusal_notice("latency", latency, ", ".join(allowed), "showing ttft"))
-        latency = "ttft"
-    decide = parameters.get("decide", DECIDERS[0])
-    if decide not in DECIDERS:
-        notices.append(
-            _refusal_notice("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}")
+    latency = _one_of(parameters, "latency", _latencies(page), "ttft", "showing ttft", notices)
+    decide, by, per, measure, quantile, split, budget = (
+        _one_of(parameters, name, allowed, default, instead, notices)
+        for name, allowed, default, instead in (
+            ("decide", DECIDERS, DECIDERS[0], f"using {DECIDERS[0]}"),
+            ("by", STEPS, STEPS[0], f"showing by the {STEPS[0]}"),
+            ("per", PAYERS, PAYERS[0], f"showing by {PAYERS[0]}"),
+            ("measure", MEASURES, FIRST_MEASURE, f"showing {FIRST_MEASURE}"),
+            ("quantile", QUANTILES, DEFAULT_QUANTILE, f"showing {DEFAULT_QUANTILE}"),
+            ("split", SPLITS, "", "comparing with the baseline"),
+            ("budget", BUDGETS, NO_BUDGET, "showing no budget"),
         )
-        decide = DECIDERS[0]
-    by = parameters.get("by", STEPS[0])
-    if by not in STEPS:
-        notices.append(_refusal_notice("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
-        by = STEPS[0]
-    per = parameters.get("per", PAYERS[0])
-    if per not in PAYERS:
-        notices.append(_refusal_notice("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
-        per = PAYERS[0]
-    measure = parameters.get("measure", FIRST_MEASURE)
-    if measure not in MEASURES:
-        notices.append(
-            _refusal_notice("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
-        )
-        measure = FIRST_MEASURE
-    quantile = parameters.get("quantile", DEFAULT_QUANTILE)
-    if quantile not in QUANTILES:
-        notices.append(
-            _refusal_notice(
-                "quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}"
-            )
-        )
-        quantile = DEFAULT_QUANTILE
-    split = parameters.get("split", "")
-    if split not in ("", *SPLITS):
-        notices.append(
-            _refusal_notice("split", split, ", ".join(SPLITS), "comparing with the baseline")
-        )
-        split = ""
+    )
     sides = [parameters.get(each, "")[:LONGEST_ID] if split else "" for each in SIDES]
-    budget = parameters.get("budget", NO_BUDGET)
-    if budget not in BUDGETS:
-        notices.append(_refusal_notice("budget", budget, ", ".join(BUDGETS), "showing no budget"))
-        budget = NO_BUDGET
-    known = {
-        *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", "change", "sweep", "quantile", "budget", *LABELS),
-        *("region", "endpoint", "split", *SIDES),
-    }
+    known = {*_SETTINGS, *LABELS, "split", *SIDES}
+    known |= {"last", "from", "to", "latency", "request", "page", "baseline"}
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
         notices.append(
@@ -195,7 +162,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 def parameters(view: View) -> dict[str, str]:
     """Return the query parameters of a view, the inverse of `parse`.
 
-    A parameter with its default value is omitted, except the range.
+    Parameters with default values are omitted, except the range.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -209,45 +176,41 @@ def parameters(view: View) -> dict[str, str]:
     written.update(view.equals)
     if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
         written["request"] = str(view.request)
-    if view.measure != FIRST_MEASURE:
-        written["measure"] = view.measure
     if isinstance(view.baseline, str):
         written["baseline"] = view.baseline
     elif view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(seconds_text(end) for end in ends)
-    if view.incident is not None:
-        written["incident"] = view.incident
-    if view.decide != DECIDERS[0]:
-        written["decide"] = view.decide
-    if view.by != STEPS[0]:
-        written["by"] = view.by
-    if view.per != PAYERS[0]:
-        written["per"] = view.per
-    if view.change:
-        written["change"] = view.change
-    if view.sweep:
-        written["sweep"] = view.sweep
-    if view.region:
-        written["region"] = view.region
-    if view.endpoint:
-        written["endpoint"] = view.endpoint
-    if view.quantile != DEFAULT_QUANTILE:
-        written["quantile"] = view.quantile
+    defaults = View()
+    for name in _SETTINGS:
+        if (value := getattr(view, name)) != getattr(defaults, name):
+            written[name] = value
     if view.split:
         written |= {"split": view.split, "before": view.before, "after": view.after}
-    if view.budget != NO_BUDGET:
-        written["budget"] = view.budget
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written
 
 
-def _latencies(page: str) -> list[str]:
-    """Return the latencies that a page's address may contain.
+def _one_of(
+    parameters: Mapping[str, str],
+    name: str,
+    allowed: Iterable[str],
+    default: str,
+    instead: str,
+    notices: list[str],
+) -> str:
+    chosen = parameters.get(name, default)
+    if chosen == default or chosen in allowed:
+        return chosen
+    notices.append(_refusal_notice(name, chosen, ", ".join(allowed), instead))
+    return default
 
-    A page on which the reader cannot choose a latency accepts any latency, so that its links can
-    pass the latency on to other pages.
+
+def _latencies(page: str) -> list[str]:
+    """The latencies that a page's address may contain.
+
+    A page without a latency control accepts all of them, to pass them on to other pages.
     """
     there = BY_KEY[page]
     return [
@@ -262,25 +225,20 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 
 
 def link(view: View) -> str:
-    """Return the address of a view, relative to the address of any page.
-
-    Values of more than `LONGEST_ID` characters are omitted.
-    """
+    """The address of a view, relative to any page. Values above `LONGEST_ID` characters are
+    omitted."""
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
     return f"{path}?{urlencode(written, quote_via=quote)}"
 
 
 def request_link(view: View, request: RequestKey) -> str:
-    """Return the address of a request's page."""
+    """The address of a request's page."""
     return link(replace(view, page="request", request=request))
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the request key in a pasted link or key.
-
-    Any other text is returned unchanged. The result for an empty text is None.
-    """
+    """The request key in a pasted link or key; any other text unchanged; None for no text."""
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, query = text.partition("?")

@@ -36,23 +36,20 @@ from ui.frame.read_cache import opened, shared
 from ui.frame.reader import readers_engine
 from ui.frame.view import View
 from ui.kit import picture, store_reads, wording
-from ui.kit.sections import CAPTION
+from ui.kit.sections import CAPTION, paragraph
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
 from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""Seconds between attempts to read a store that cannot be read."""
 FIRST_MINUTE_S: Final = 1
-"""Seconds between reads while the simulated fleet's past data is arriving."""
-
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key: the view for which the navigation and the controls were drawn last."""
+"""Session key: the view with drawn navigation and controls."""
 DRAWN: Final = "drawn"
-"""Session key: the view for which the page's data was drawn last."""
+"""Session key: the view with drawn data."""
 
 
 def show() -> None:
@@ -63,7 +60,7 @@ def show() -> None:
 
 
 def module_of(page: ExplorerPage) -> Any:
-    """Return the module of a page, a `PageModule`."""
+    """The `PageModule` of a page."""
     return import_module(f"ui.views.{page.key.replace('-', '_')}.page")
 
 
@@ -105,8 +102,6 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all this
-    data has arrived."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -117,12 +112,10 @@ def _title(page: ExplorerPage) -> None:
     st.set_page_config(page_title=f"{page.name} · Tailspan")
     st.title(page.name, anchor=False)
     for notice in navigation.notices():
-        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
+        paragraph(html.escape(notice), "notice")
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's content. Streamlit calls this function again at each refresh of a live
-    page."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # redraw navigation and controls
@@ -130,8 +123,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Show the spinner only for a new view, because the spinner moves the page down for a
-        # moment.
+        # Only for a new view: the spinner moves the page for a moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -165,7 +157,7 @@ def _command(context: Context) -> None:
     line = command.command(context.view, context.window, context.now_unix_ns)
     if line is not None:
         zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
-        st.html(f"<p class='note'>In a terminal, with times in UTC. This page shows {zone}.</p>")
+        paragraph(f"In a terminal, with times in UTC. This page shows {zone}.")
         st.code(line, language="bash", wrap_lines=True)
 
 
@@ -178,11 +170,7 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the range and the filters of the incident that the address names.
-
-    The address does not change. If the address changed, the Back button would first return to the
-    address without the range, and would leave the incident only at the second press.
-    """
+    """Show the incident in the address without changing it, which would cost a press of Back."""
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -196,11 +184,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return the values of a label in a range.
-
-    The range is extended to whole minutes. Reads in the same minute therefore have the same cache
-    key.
-    """
+    """The values of a label in a range, extended to whole minutes to share cache keys."""
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -228,7 +212,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit first calls this function while it runs the page. A rerun at that time would call
-    # this function again, without end.
+    # Streamlit's first call is while it runs the page: a rerun then would never end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -1,7 +1,6 @@
-"""Compute slow answers of live pages in a thread, once for all viewers.
+"""Slow answers of live pages, computed in a thread, once for all viewers.
 
-A page shows the newest answer that was already computed. When the page is drawn, it starts the
-computation of a newer answer, which the next refresh shows.
+A page shows the newest finished answer and starts the next.
 """
 
 import logging
@@ -20,7 +19,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""Maximum number of answers to keep. Answers are small: they contain no row per request."""
+"""An answer contains no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -42,7 +41,7 @@ class Background:
     )
 
     def newest(self, subject: Hashable) -> Any:
-        """Return the newest answer about a subject, or None."""
+        """The newest answer about a subject, or None."""
         with self._lock:
             kept = self._kept.get(subject)
             return None if kept is None else kept.answer
@@ -50,19 +49,18 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless this version of it was already computed. If a
-        computation for the same subject is running, do not start another.
+        """Compute an answer in the thread, unless this version is computed or the subject's is
+        running.
 
-        A failure is logged. A version that failed is computed again only if the reason was that the
-        store did not respond.
+        A failure is logged. After a store error, the version is computed again.
 
         Args:
-            subject: what the answer is about. Only the newest answer about a subject is kept.
+            subject: what the answer is about. Only its newest answer is kept.
             version: all other values on which the answer depends.
-            compute: returns the answer, in the thread.
+            compute: returns the answer.
 
         Returns:
-            A future that ends when the running computation ends, or None if none is running.
+            A future for the running computation, or None.
         """
         with self._lock:
             kept = self._kept.setdefault(subject, _Kept())
@@ -93,12 +91,12 @@ class Background:
 
 
 def background(engine: Engine) -> Background:
-    """Return the answers of one database. All viewers with the same access share the answers."""
+    """The answers of one database, shared by viewers with the same access."""
     found: Background = _of(cache_key(engine))
     return found
 
 
 @st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _of(url: str) -> Background:
-    del url  # Streamlit uses it as the cache key
+    del url
     return Background()

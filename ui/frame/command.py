@@ -1,8 +1,4 @@
-"""The command that prints a page's result in a terminal. Pure.
-
-A page shows times in the browser's time zone. The command contains the start and the end of the
-range in UTC.
-"""
+"""The command that prints a page's result in a terminal, with times in UTC. Pure."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -17,15 +13,13 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256
-"""Maximum characters of a filter's value. No label in the store is longer than this maximum."""
+"""Maximum characters of a filter's value, as for labels in the store."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
-"""The changes that are options of `tailspan what-if`. All other changes are engine arguments, which
-`--set` takes."""
+"""Options of `tailspan what-if`. Other changes are values of `--set`."""
 
 
 def command(view: View, window: Window, now_unix_ns: int) -> str | None:
-    """Return the command with a page's range, filters and settings; None if the page has no
-    command."""
+    """The command of a view, or None."""
     if view.page == "request":
         request = view.request
         if isinstance(request, RequestKey):
@@ -63,7 +57,7 @@ def command(view: View, window: Window, now_unix_ns: int) -> str | None:
 
 
 def utc(unix_ns: int) -> str:
-    """Return an instant in UTC, such as `2026-11-20T10:00:00Z`, to the microsecond."""
+    """An instant in UTC, such as `2026-11-20T10:00:00Z`, to the microsecond."""
     whole, rest = divmod(unix_ns, SECOND_NS)
     fraction = f".{rest // 1_000:06d}".rstrip("0") if rest >= 1_000 else ""
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"

@@ -1,4 +1,4 @@
-"""The interface between a page and the frame, which draws everything around the page."""
+"""The interface between a page and the frame around it."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds from the end of a range until its data is complete. Spans arrive within five seconds, but
-the bill and the rollups of each minute are computed only after the minute has ended."""
+"""Seconds from a range's end until its data is complete. Spans arrive within 5 s; bills and rollups
+follow when their minute has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The data that the frame passes to a page for each drawing."""
+    """What the frame passes to a page for each drawing."""
 
     engine: Engine
     page: ExplorerPage
@@ -39,11 +39,8 @@ class Context:
 
     @property
     def window(self) -> Window:
-        """The selected range.
-
-        The range of a live page ends at a multiple of the page's refresh interval, so that viewers
-        share store reads.
-        """
+        """The selected range. A live one ends at a multiple of the refresh interval, so that
+        viewers share reads."""
         now_unix_ns = self.now_unix_ns
         if self.view.live and self.view.last is not None:
             step_ns = self.page.refresh_s[self.view.last] * SECOND_NS
@@ -57,17 +54,15 @@ class Context:
 
     @property
     def ink(self) -> colours.Ink:
-        """The line colours for the current theme."""
+        """The line colours of the current theme."""
         return colours.ink(st.context.theme.type)
 
     def shared(self, read: Callable[[], Read], *more: Hashable, large: bool = False) -> Read:
         """Return the result of `read`, from the cache if possible.
 
-        The cache key contains the page, the range, the filters and `more`.
-
         Args:
-            more: all other values on which the result depends.
-            large: whether the result contains a row per request.
+            more: the key besides page, range and filters.
+            large: whether the result has a row per request.
 
         Raises:
             Unreadable: the store does not respond.
@@ -78,24 +73,23 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # `settled` is in the key. A result that was read from incomplete data is therefore not used
-        # when the data is complete.
+        # Results from incomplete data must not be used when the data is complete.
         key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
     @property
     def settled(self) -> bool:
-        """Whether the data of the range is complete. Data of the last minutes may still arrive."""
+        """Whether the data of the range is complete."""
         return self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Return the seconds without new data, or None if data arrives or the page is not live."""
+        """Seconds without new data, if any, of a live page."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
 
     def catching_up(self, newest_unix_ns: int | None) -> bool:
-        """Return whether old data is arriving, for example when the simulator starts."""
+        """Whether old data is arriving, for example when the simulator starts."""
         if newest_unix_ns is None or not self.view.live:
             return False
         return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)
@@ -106,15 +100,15 @@ class PageData(Protocol):
 
     @property
     def newest_unix_ns(self) -> int | None:
-        """The timestamp of the newest data in the store, if any."""
+        """Timestamp of the newest data in the store."""
 
     @property
     def simulated(self) -> bool:
-        """Whether some of the data comes from the simulator."""
+        """Whether some data comes from the simulator."""
 
 
 class PageModule(Protocol):
-    """The interface of the module `page` in a page's folder."""
+    """The module `page` of a page's folder."""
 
     def read(self, context: Context) -> PageData:
         """Read the store.
@@ -129,10 +123,7 @@ class PageModule(Protocol):
 
 
 class CannotShow(Exception):  # noqa: N818 -- it names the state of the page
-    """The page cannot be shown.
-
-    `sentence` is the headline. `reason` is the problem, and how to fix it.
-    """
+    """The page cannot be shown. `sentence` is the headline, `reason` the problem and its fix."""
 
     def __init__(self, sentence: str, reason: str) -> None:
         super().__init__(sentence)

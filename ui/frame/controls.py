@@ -1,4 +1,4 @@
-"""The controls above a page. The controls show the view, and their callbacks change the view."""
+"""The controls above a page. They show the view, and their callbacks change it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,10 +36,9 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""For each label, the name of the comparison between two values of this label in the same range."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The option that disables a filter: an empty string, because no label has an empty value."""
+"""Disables a filter. No label has an empty value."""
 
 
 def bar(
@@ -49,10 +48,9 @@ def bar(
     zone: tzinfo,
     values: Callable[[str], list[str]],
 ) -> None:
-    """Draw a row of controls: range, latency, filters, pause.
+    """Draw the page's controls in a row.
 
-    Which controls are drawn depends on the page. A live range ends at `now_unix_ns`. `values`
-    returns the values that the filter by a label offers.
+    `values` returns the values that a label's filter offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -88,6 +86,30 @@ def bar(
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
+def setting(
+    name: str, label: str, options: Sequence[str], shown: Callable[[str], str] = str
+) -> None:
+    """A choice for a field of the view. The control has the same key."""
+    st.session_state[name] = getattr(navigation.current(), name)
+    st.segmented_control(
+        label,
+        options,
+        key=name,
+        required=True,
+        format_func=shown,
+        label_visibility="collapsed",
+        on_change=setting_chosen,
+        args=(name,),
+    )
+
+
+@choice
+def setting_chosen(name: str) -> None:
+    """Change the view to the control's value."""
+    chosen = {name: st.session_state[name]}
+    navigation.change(replace(navigation.current(), **chosen))
+
+
 def _latency(page: ExplorerPage, view: View) -> None:
     st.session_state["latency"] = view.latency
     st.selectbox(
@@ -97,7 +119,8 @@ def _latency(page: ExplorerPage, view: View) -> None:
         format_func=LATENCY_NAMES.__getitem__,
         label_visibility="collapsed",
         width=125,
-        on_change=_latency_chosen,
+        on_change=setting_chosen,
+        args=("latency",),
     )
 
 
@@ -142,7 +165,8 @@ def _detection_control(view: View) -> None:
         format_func=DECIDED_BY.__getitem__,
         label_visibility="collapsed",
         width=150,
-        on_change=_decider_chosen,
+        on_change=setting_chosen,
+        args=("decide",),
     )
 
 
@@ -167,8 +191,6 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a list of a label's values. The list includes the chosen value, even if no request has
-    this value."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -223,7 +245,6 @@ def _custom_range(
 
 
 def _sides(view: View, values: Callable[[str], list[str]]) -> None:
-    """Draw the two controls for the label values that the Compare page compares."""
     known = values(view.split)
     with st.container(key="ends_sides", horizontal=True, gap="small"):
         for name, chosen in (("before", view.before), ("after", view.after)):
@@ -257,11 +278,6 @@ def _comparison_chosen(values: Callable[[str], list[str]]) -> None:
 
 
 @choice
-def _decider_chosen() -> None:
-    navigation.change(replace(navigation.current(), decide=st.session_state["decide"]))
-
-
-@choice
 def _range_chosen() -> None:
     view, chosen = navigation.current(), st.session_state["range"]
     if chosen == CUSTOM:
@@ -270,11 +286,6 @@ def _range_chosen() -> None:
         navigation.change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
     elif chosen in RANGES_S:
         navigation.change(view.following(chosen))
-
-
-@choice
-def _latency_chosen() -> None:
-    navigation.change(replace(navigation.current(), latency=st.session_state["latency"]))
 
 
 @choice
@@ -330,8 +341,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The widget does not show seconds. Keep the seconds if the reader did not change this end
-        # of the range.
+        # The widget omits seconds. Keep them if the reader did not change this end.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -341,10 +351,6 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant as local time in whole minutes.
-
-    The time widget drops seconds. If the widget were given an instant with seconds, Streamlit would
-    report the dropped seconds as a change by the reader.
-    """
+    """Local time in whole minutes. Streamlit reports dropped seconds as a change."""
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

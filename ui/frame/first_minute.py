@@ -1,4 +1,4 @@
-"""Show the progress while the past data of the simulated fleet (the simulated past) is arriving."""
+"""Show the progress while the simulated fleet's past data arrives."""
 
 import os
 
@@ -13,9 +13,8 @@ from ui.kit import wording
 
 
 def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> BackfillProgress | None:
-    """Return how much of the simulated past has arrived, or None if none is arriving."""
-    # Do not wait for objectives on probes: the simulator sends no probes, so these objectives are
-    # never evaluated.
+    """How much of the simulated past has arrived; None if none is arriving."""
+    # Without objectives on probes: the simulator sends no probes.
     names = [each.name for each in objectives.counted if isinstance(each.indicator, Goodput)]
     question = FirstMinute.of(os.environ, names)
     return None if question is None else backfill_progress(engine, question, now_unix_ns)

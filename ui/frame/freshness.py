@@ -1,4 +1,4 @@
-"""Show the age of a page's data, and whether the data is simulated."""
+"""Show the age of a page's data, and whether it is simulated."""
 
 import html
 from datetime import tzinfo
@@ -13,7 +13,7 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, and whether it is missing or simulated."""
+    """Show whether data is missing, late or simulated."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
@@ -44,28 +44,23 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """Return HTML attributes with the time of this refresh, and the seconds between refreshes.
-
-    The script `connection.js` uses the attributes to detect that a live page no longer refreshes.
-    """
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]
     return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
-    """Return the headline of a page that receives no new data."""
+    """The headline of a page without new data."""
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer bad' role='alert'><b>No data for {wording.span(silent)}.</b>"
-        f" The newest data is from <b>{newest}</b>. The servers have stopped, or their data does"
-        " not arrive; <code>tailspan doctor</code> checks each connection. Everything below"
-        " shows the state at that time.</p>"
+        f" The newest data is from <b>{newest}</b>, and so is everything below."
+        " <code>tailspan doctor</code> checks each connection.</p>"
     )
 
 
 def band(simulated: bool) -> None:
-    """Show a band if data is simulated. The band stays visible while the reader scrolls."""
+    """Show a band if data is simulated. It stays visible while the reader scrolls."""
     if simulated:
         st.html(
             "<div class='band' role='status'>"

@@ -1,9 +1,7 @@
-"""Find the range and the baseline for a link to an incident.
+"""The range and the baseline of a link to an incident.
 
-The server stores its explanation of an incident, which contains this range and this baseline. If no
-explanation is stored, the range and the baseline are the same as in `tailspan explain --incident`.
-The range and the baseline are read once, when the address is opened. The page's links contain the
-range, the baseline, the filters and the latency, so that "Copy link" reproduces the view.
+They come from the stored explanation, or else from `tailspan explain --incident`, once when the
+address is opened. Links on the page contain them, so that "Copy link" reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -32,8 +30,7 @@ from ui.kit.wording import plain
 
 
 class IncidentSelection(NamedTuple):
-    """The view of an incident. If the incident was not found, `row` is None, and `notice` is the
-    reason."""
+    """The view of an incident. If it was not found, `row` is None and `notice` gives the reason."""
 
     view: View
     row: IncidentRow | None = None
@@ -43,10 +40,7 @@ class IncidentSelection(NamedTuple):
 def find(
     engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int
 ) -> IncidentSelection:
-    """Return the view of the incident in an address.
-
-    The range of an open incident ends at `now_unix_ns`.
-    """
+    """Return the view of the incident in an address. An open incident ends at `now_unix_ns`."""
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
     found = expanded(engine, objectives)
@@ -88,11 +82,9 @@ def find(
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident among `incidents` that the view's address names.
+    """The incident that the view's address names, otherwise the leading one, if any.
 
-    If the address names none of these incidents, return the first incident. If the first incident
-    has the severity "ticket", and an incident of the same SLO with the severity "page" overlaps it,
-    return the incident with the severity "page". Return None if there are no incidents.
+    A "page" incident of the same SLO that overlaps a first "ticket" incident leads.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
@@ -102,8 +94,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Parse `SLO` or `SLO@TIME`. Return the SLO, the time in unix seconds (None without a time),
-    and whether the text could be parsed."""
+    """SLO, unix seconds if any, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

@@ -1,7 +1,6 @@
-"""Keep this session's view in the browser's address, and draw the links to other pages.
+"""The session's view in the browser's address, and the links to other pages.
 
-The address contains the whole view. The address changes only by a choice of the reader, or by the
-browser's Back and Forward buttons. Each entry of the browser's history is therefore one choice.
+The address changes only by a reader's choice or Back and Forward: a history entry is one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +19,14 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _REPLACED: Final = "replaced_addresses"
-"""Session key: the addresses that the reader's choices replaced. The addresses are kept until the
-browser sends the newest address."""
+"""Session key: addresses that choices replaced, until the browser sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
-"""Session key: Streamlit's page objects, by the key of the page."""
+"""Session key: Streamlit's page objects."""
 
 
 def choose(show: Callable[[], None]) -> None:
-    """Run the page that the address selects. `show` draws the page."""
+    """Run the page that the address selects. `show` draws it."""
     pages = {
         page.key: st.Page(show, title=page.name, url_path=page.key, default=page is PAGES[0])
         for page in PAGES
@@ -37,8 +35,7 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # The address names a page in its query. For a new page load, ui.serving.routes redirects
-        # such an address before this code runs.
+        # The query names a page. `ui.serving.routes` redirects new page loads before this runs.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages
@@ -70,24 +67,24 @@ def _links(pages: Mapping[str, st.Page]) -> None:
 
 
 def current() -> View:
-    """Return the view of this session."""
+    """The view of this session."""
     found: View = st.session_state[_VIEW]
     return found
 
 
 def notices() -> list[str]:
-    """Return a notice for each part of the address that cannot be parsed."""
+    """A notice for each part of the address that cannot be parsed."""
     found: list[str] = st.session_state[_NOTICES]
     return found
 
 
 def warn(notice: str) -> None:
-    """Show this notice in place of the notices about the address."""
+    """Show this notice in place of the address's notices."""
     st.session_state[_NOTICES] = [notice]
 
 
 def change(view: View) -> None:
-    """Change the view within the same page, and write it to the address."""
+    """Change the view within the page, and write it to the address."""
     st.session_state[_VIEW] = view
     st.session_state[_NOTICES] = []
     written = address.parameters(view)
@@ -99,7 +96,7 @@ def change(view: View) -> None:
 
 
 def go(view: View) -> None:
-    """Switch to a view. The browser's history gets one new entry."""
+    """Switch to a view, with one new entry in the browser's history."""
     if view.page == current().page:
         change(view)
         st.rerun()
@@ -107,22 +104,16 @@ def go(view: View) -> None:
 
 
 def resolve(view: View) -> None:
-    """Show the range and the filters of the view's incident, without changing the address."""
+    """Show an incident's view without changing the address."""
     st.session_state[_VIEW] = view
 
 
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
-    """Decorate a widget's callback so that it runs only if the reader has changed the widget.
+    """Decorate a widget's callback so that it runs only after a reader's change.
 
-    After the Back button, the browser sends the new address together with the widget values of the
-    previous page. Streamlit calls the callbacks of these widgets, although the reader has not
-    changed them. The decorated callback therefore does nothing if the browser sends another address
-    than the session's newest address.
-
-    A reader may make a second choice before the browser has received the address of the first
-    choice. With the second choice, the browser then sends an old address: the address that it had
-    before the first choice. `_REPLACED` contains this old address, so that the second choice is not
-    lost.
+    After Back, the browser sends the new address with the widgets' old values, and Streamlit calls
+    their callbacks. They are ignored unless the browser sent the session's newest address, or one
+    in `_REPLACED`: the reader may choose again before the browser has received it.
     """
 
     @wraps(callback)

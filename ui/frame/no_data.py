@@ -9,7 +9,9 @@ import streamlit as st
 from telemetry.otlp_urls import GRPC_KEY, otlp_url
 from ui.frame import navigation
 from ui.frame.context import Context
+from ui.frame.view import View
 from ui.kit import store_reads, wording
+from ui.kit.sections import paragraph
 from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
@@ -25,8 +27,8 @@ SIMULATE: Final = "make run"
 
 
 def no_server() -> None:
-    """Explain how to connect a server or start the simulator, for an empty store."""
-    st.html("<p class='headline'><b>No server has reported yet.</b></p>")
+    """Explain, for an empty store, how to connect a server or start the simulator."""
+    paragraph("<b>No server has reported yet.</b>", "headline")
     st.markdown(
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
         "is this machine's name on the server's network), and start vLLM as usual:"
@@ -39,18 +41,17 @@ def no_server() -> None:
 
 
 def nothing_in_view(context: Context) -> None:
-    """Explain that the store has data, but none for this range and these filters."""
+    """Explain that the store has no data for this range and these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
-    length_ns = window.to_unix_ns - window.from_unix_ns
     came = (
         f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
         f"{wording.clock(window.to_unix_ns, zone, date=True)}"
     )
     if newest_match_unix_ns is None:
         what = "No request has ever matched these filters." if equals else "No request yet."
-        st.html(f"<p class='headline'>{what}</p>")
+        paragraph(what, "headline")
     else:
         matching = " that match the filters" if equals else ""
         newest = wording.clock(newest_match_unix_ns, zone, date=True)
@@ -58,21 +59,29 @@ def nothing_in_view(context: Context) -> None:
             f"<p class='headline'>No requests{matching} {came}. "
             f"The latest was received at <b>{newest}</b>.</p>"
         )
+    ways_back(
+        context, newest_match_unix_ns, "request", replace(view, equals={}) if equals else None
+    )
+
+
+def ways_back(
+    context: Context, newest_unix_ns: int | None, what: str, unfiltered: View | None
+) -> None:
+    """Draw buttons that show the newest data, and that clear the filters, if there are any."""
+    window = context.window
     with st.container(horizontal=True):
-        if newest_match_unix_ns is not None:
-            end = newest_match_unix_ns + SECOND_NS
-            if st.button(
-                "Show the range that ends at the latest request", key="show_range", type="primary"
-            ):
-                navigation.change(view.between(max(0, end - length_ns), end))
-                st.rerun()
-        if equals and st.button("Clear the filters", key="clear_filters"):
-            navigation.change(replace(view, equals={}))
-            st.rerun()
+        if newest_unix_ns is not None and st.button(
+            f"Show the range that ends at the latest {what}", key="show_range", type="primary"
+        ):
+            end = newest_unix_ns + SECOND_NS
+            start = max(0, end - (window.to_unix_ns - window.from_unix_ns))
+            navigation.go(context.view.between(start, end))
+        if unfiltered is not None and st.button("Clear the filters", key="clear_filters"):
+            navigation.go(unfiltered)
 
 
 def unreadable(reason: str) -> None:
-    """Show why the store cannot be read. The page retries automatically."""
+    """Show why the store cannot be read."""
     st.html(
         "<p class='headline'>The store cannot be read. This page retries automatically.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
@@ -80,7 +89,7 @@ def unreadable(reason: str) -> None:
 
 
 def cannot_show(sentence: str, reason: str) -> None:
-    """Show why the page cannot be drawn, for example because of an invalid file."""
+    """Show why the page cannot be drawn."""
     st.html(
         f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
         f"<p class='notice'>{wording.for_html(reason, 600)}</p>"

@@ -17,16 +17,12 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""Maximum number of parsed sets of files to keep: the current files, and edits that readers try on
-the SLOs page."""
+"""Parsed sets of files to keep: the current files, and edits that readers try on the SLOs page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives in the files, and the errors in the files.
-
-    `problem` states why the files cannot be read.
-    """
+    """The objectives in the files, their errors, and why the files cannot be read (`problem`)."""
 
     texts: Mapping[str, str]
     parsed: tuple[Objective, ...] = ()
@@ -36,18 +32,17 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives for which Tailspan itself counts good and bad requests or probes.
-        All other objectives contain queries, which Prometheus evaluates."""
+        """Those whose requests or probes Tailspan counts. Prometheus evaluates the others."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """A cache key: the name and the text of each objective."""
+        """A cache key."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
-    """Read the files that `tailspan up` was started with. Only changed files are parsed again."""
+    """Read the files that `tailspan up` was started with. Unchanged ones are not parsed again."""
     known = os.environ if environment is None else environment
     named = [each for each in known.get(OBJECTIVES_KEY, "").split(os.pathsep) if each]
     try:
@@ -59,10 +54,9 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
-    """Return the objectives that the reader may see. `engine` is the database, restricted for this
-    reader.
+    """The objectives that the reader of this restricted database may see.
 
-    Omit the text of the files if the reader may not see all requests.
+    Files' texts are omitted if the reader may not see all requests.
     """
     access = access_of(engine)
     if access is None or not access.limits_rows:
@@ -71,7 +65,7 @@ def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return the objectives in the texts of files, from a cache if possible."""
+    """The objectives in the texts of files, from a cache if possible."""
     return _parsed(tuple(texts.items()))
 
 
@@ -83,7 +77,7 @@ def _parsed(texts: tuple[tuple[str, str], ...]) -> Objectives:
 
 
 def short(file: str) -> str:
-    """Return a file's path, relative to the working directory if possible."""
+    """A file's path, relative to the working directory if possible."""
     path = Path(file)
     for folder in (Path.cwd(), OBJECTIVES.parent.parent):
         if path.is_relative_to(folder):
@@ -92,7 +86,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the objectives' distinct thresholds for one latency, in ascending order."""
+    """The objectives' distinct thresholds for one latency, ascending."""
     return sorted(
         {
             float(value)

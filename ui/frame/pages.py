@@ -1,7 +1,6 @@
 """The pages of the explorer, in the order of navigation. Pure.
 
-To add a page, add a row here and a folder `ui/views/KEY` (with `_` in place of `-`). The folder's
-module `page` must have `read` and `show`, as `ui.frame.context.PageModule` describes.
+A page is a row here and a folder `ui/views/KEY` (`_` for `-`) with a `ui.frame.context.PageModule`.
 """
 
 from collections.abc import Mapping
@@ -14,35 +13,31 @@ class ExplorerPage:
     """One page of the explorer."""
 
     key: str
-    """Path in the address; empty for the first page."""
+    """Path in the address."""
     name: str
-    """Title, and text of the navigation link."""
     refresh_s: Mapping[str, int]
-    """Seconds between refreshes of a live page, by the range's length."""
+    """Seconds between refreshes of a live page, by its range."""
     by_latency: bool = False
     by_content: bool = False
-    """Whether the reader can choose the time to first content as the latency."""
+    """Whether the time to first content is offered."""
     filters: bool = True
     compares: bool = False
     splits: bool = False
-    """Whether the reader can compare two values of a label in the same range."""
+    """Whether two values of a label can be compared."""
     decides: bool = False
-    """Whether the reader can choose how incidents are detected: by SLOs, or by the latency's
-    growth."""
+    """Whether the reader chooses between SLOs and the latency's growth."""
     of_a_range: bool = True
     needs_data: bool = True
-    """Whether the page needs a server that has reported."""
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""Refresh intervals of pages that readers watch. Longer ranges change less, and take longer to
-read."""
+"""For pages that readers watch. Longer ranges change less and take longer to read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
-"""Refresh intervals of a page that stays open all day on several screens."""
+"""For a page on screens all day."""
 _ASKED_S: Final = {"5m": 60, "15m": 120, "1h": 300, "6h": 900, "24h": 3600}
-"""Refresh intervals of pages that calculate for several seconds."""
+"""For pages that calculate for several seconds."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""Refresh intervals of pages that readers open, read and leave."""
+"""For pages that readers open, read and leave."""
 
 GROUPS: Final = (
     (
@@ -70,8 +65,6 @@ GROUPS: Final = (
         ExplorerPage("cost", "Cost", _READ_S),
     ),
 )
-"""The pages, in the groups that the navigation shows."""
-
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key

@@ -1,8 +1,6 @@
-"""Cache the results of store reads. Viewers with the same access rights share the cache.
+"""Cache store reads for viewers with the same access rights, which are part of the key.
 
-The cache key contains the time range. The range of a live page ends at a multiple of its refresh
-interval, so that its viewers have the same key. The key also contains the viewer's access rights,
-so that viewers with other rights never see the results.
+A live range ends at a multiple of its refresh interval, so that its viewers have the same key.
 """
 
 from collections.abc import Callable, Hashable
@@ -20,11 +18,9 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Maximum number of readers for which data is cached. Readers with the same database and the same
-access rights count as one."""
+"""Readers with the same database and access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
-"""Maximum number of cached results that have a row per request. A result with a million requests
-takes about 300 MB."""
+"""A result with a million requests takes about 300 MB."""
 
 Read = TypeVar("Read")
 
@@ -32,14 +28,13 @@ Read = TypeVar("Read")
 def shared(
     engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Read], *, large: bool = False
 ) -> Read:
-    """Return the result of `read` for this key, from the cache if possible.
-
-    A failed read is not cached.
+    """Return the result of `read` for this key, from the cache if possible. Failures are not
+    cached.
 
     Args:
         key: all values on which the result depends.
-        read: reads the store. Callers share the result of `read`, and must not change it.
-        large: whether the result contains a row per request.
+        read: its result is shared, and must not be changed.
+        large: whether the result has a row per request.
     """
     kept = _read_large if large else _read_small
     found: Read = kept((cache_key(engine), *key), read)
@@ -48,7 +43,7 @@ def shared(
 
 @st.cache_resource(ttl=CACHE_S, max_entries=MAX_RESULTS, show_spinner=False)
 def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
-    del key  # Streamlit uses it as the cache key
+    del key
     return _read()
 
 
@@ -60,7 +55,7 @@ def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the open database, which all viewers share.
+    """The open database, which all viewers share.
 
     Raises:
         StoreError: `open_database` failed.
@@ -69,10 +64,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """Return the cache with a database's requests, from which latency increases are explained.
+    """The requests from which latency increases are explained, shared by viewers with the same
+    rights.
 
-    All ranges, and all viewers with the same access rights, share this cache. The cache also
-    contains the requests that these viewers may not see, without the names in these requests.
+    Requests that they may not see are included without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -82,23 +77,19 @@ def cached_evidence(engine: Engine) -> EvidenceCache:
 
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
-    del url  # Streamlit uses it as the cache key
+    del url
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
-    del key  # Streamlit uses it as the cache key
+    del key
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The timestamp of a database's newest data, to detect that old data is arriving.
-
-    `caught_up_unix_ns` is the time at which old data arrived last: the timestamp advanced, but was
-    still old. The value is None at first, and becomes None again when recent data arrives.
-    """
+    """The timestamp of the newest data, and when it last advanced while still old."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -110,11 +101,7 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Return whether old data is arriving.
-
-    The result is true if the newest timestamp is more than `old_s` seconds old, and advanced within
-    the last `old_s` seconds.
-    """
+    """Whether the newest data is older than `old_s` seconds, and advanced within them."""
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9
     if newest_unix_ns > last.at_unix_ns:

@@ -15,12 +15,11 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""Maximum number of restricted database engines to keep. All these engines share the same
-connections."""
+"""They share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
-    """Return a database engine that is restricted to what the current reader may see.
+    """The database, restricted to what the current reader may see.
 
     Raises:
         NotAllowed: the reader has no role.
@@ -34,7 +33,7 @@ def readers_engine(engine: Engine) -> Engine:
     def find() -> tuple[Access | None]:
         return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
 
-    # Read the groups of the objectives again each minute, because a request may have added a group.
+    # Each minute again: a request may have added a group.
     minute = int(time.time()) // MINUTE_S
     (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
     return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)
@@ -42,5 +41,5 @@ def readers_engine(engine: Engine) -> Engine:
 
 @st.cache_resource(max_entries=MAX_ENGINES, show_spinner=False)
 def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
-    del url, key  # Streamlit uses it as the cache key
+    del url, key
     return restricted(_engine, _access)

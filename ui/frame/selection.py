@@ -1,4 +1,4 @@
-"""Select a time range by dragging over a chart, and offer actions for the range."""
+"""Select a time range by dragging over a chart, and offer actions for it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,41 +18,37 @@ from ui.kit import wording
 from ui.kit.sections import chart
 from ui.kit.time_bins import SECOND_NS
 
-HELP: Final = (
-    "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
-)
-"""A sentence in the explanation of every chart over time."""
+HELP: Final = "Drag over a range to zoom in, explain it, make it the baseline or list its requests."
 SHORTEST_S: Final = 5.0
-"""A shorter drag is ignored, because it is probably an accident."""
+"""A shorter drag is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key: the range that the reader dragged over, and the view at that time."""
+"""Session key: the dragged range and its view."""
 
 
 def chosen(context: Context) -> Window | None:
-    """Return the range that the reader dragged over in this view, or None."""
+    """The range that the reader dragged over in this view, or None."""
     found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
     return found[1] if found is not None and found[0] == context.view else None
 
 
 def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
-    """Draw a chart over time, on which the reader can drag over a range."""
+    """Draw a chart over time on which the reader can drag over a range."""
     figure.update_layout(
         dragmode="select",
         selectdirection="h",
         newselection={"line": {"color": context.ink.strong, "width": 1.5}},
     )
     figure.update_xaxes(fixedrange=False)
-    # Plotly would fade the bars outside the selection, as if the reader had selected bars.
+    # Plotly would fade the bars outside the selection.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
     chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
 
 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:
-    """Draw the actions for a range that the reader dragged over.
+    """Draw the actions for a dragged range.
 
-    `explain` is the view that the button "Explain it" opens. If `explain` is None, the button opens
-    the Root cause page for the range, with the default baseline.
+    "Explain it" opens `explain`, or else the Root cause page with the default baseline.
     """
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
@@ -75,10 +71,7 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """Return the time range of a selection, or None if it is too short.
-
-    `zone` is the time zone of the chart.
-    """
+    """The range of a selection on a chart in this time zone, or None if it is too short."""
     boxes = event.get("selection", {}).get("box", [])
     ends = boxes[0].get("x", []) if boxes else []
     try:

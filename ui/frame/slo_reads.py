@@ -1,4 +1,4 @@
-"""Read the state of the SLOs once for all pages, so that they show the same numbers."""
+"""The state of the SLOs, read once for all pages, which therefore show the same numbers."""
 
 from typing import NamedTuple
 
@@ -15,9 +15,8 @@ class SloReads(NamedTuple):
 
     Attributes:
         at_s: the instant of the states, in unix seconds.
-        step: a number that changes every 15 s while data of the range may still arrive; None
-            afterwards. If a page also reads other counts, add `step` to the cache keys of these
-            counts, so that the counts and the states are always read at the same time.
+        step: a number that changes every 15 s until the range's data is complete, then None. Counts
+            with it in their cache key are as recent as the states.
     """
 
     states: tuple[SloState, ...]
@@ -26,7 +25,7 @@ class SloReads(NamedTuple):
 
 
 def read_slos(context: Context) -> SloReads:
-    """Return the states of the SLOs at the end of the selected range, from the cache if possible.
+    """The states of the SLOs at the end of the range, from the cache if possible.
 
     Raises:
         Unreadable: the store does not respond.

@@ -1,4 +1,4 @@
-"""The reader's selection: the range, the filters and each page's settings. Pure."""
+"""The reader's selection: range, filters and each page's settings. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,22 +23,17 @@ LATENCIES: Final = {
     "first_content": "first_content_s",
 }
 CONTENT: Final = "first_content"
-"""The time to first content, a latency that only some pages show. Rollups and replays do not have
-this latency."""
+"""Only some pages show it: rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""The time steps of the compliance history on the SLOs page."""
 DECIDERS: Final = ("slo", "size")
-"""The ways to detect incidents: by SLO compliance, or by how much the latency grew."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""Names of the baselines that a page offers. The keys are durations: 24h is the same range one day
-earlier. An address may contain any other duration."""
+"""The same range this much earlier. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
 OWN_BUDGET: Final = "file"
 BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
-"""The latency budgets of the Requests page: none, a preset, or the reader's file."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 
 
@@ -46,9 +41,8 @@ PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 class View:
     """The reader's selection.
 
-    With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, the range
-    has the length `last` and ends at `to_unix_ns`. A custom range has `from_unix_ns` and
-    `to_unix_ns`, and no `last`.
+    `last` alone is a live range. `last` with `to_unix_ns` is paused at that instant. A custom range
+    has `from_unix_ns` and `to_unix_ns`.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -57,33 +51,27 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The open request, or the id that the reader typed on the Request page."""
+    """The open request, or the id typed on the Request page."""
     page: str = FIRST
     baseline: Window | str | None = None
-    """The range to compare with. A duration such as 24h selects the range that is 24 hours earlier.
-    None selects the previous range."""
+    """A range; a duration such as 24h; None: the previous range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """The changes whose effect the What if page predicts, separated by commas, in the form that
-    `replay.edits` parses."""
+    """In the form of `replay.edits`, separated by commas."""
     region: str = ""
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label of the values `before` and `after`, which the Compare page compares. If the label
-    is empty, the page compares the range with its baseline."""
+    """The label whose values `before` and `after` are compared. Empty: the baseline."""
     before: str = ""
-    """The label's value before the change, such as the stable replica."""
     after: str = ""
-    """The label's value after the change, such as the canary."""
     budget: str = NO_BUDGET
     sweep: str = ""
-    """The values whose effects the What if page predicts one by one, in the form that
-    `what_if_search.sweep_of` parses."""
+    """In the form of `what_if_search.sweep_of`."""
 
     @property
     def live(self) -> bool:
@@ -97,21 +85,19 @@ class View:
 
     @property
     def metric(self) -> str:
-        """The name of the latency in addresses and commands, such as `ttft`."""
+        """The latency's name in addresses and commands, such as `ttft`."""
         return next(name for name, column in LATENCIES.items() if column == self.latency)
 
     def window(self, now_unix_ns: int) -> Window:
-        """Return the half-open range to show."""
+        """The half-open range to show."""
         to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns
         if self.last is not None:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """Return the baseline that the reader chose for a range, or None.
-
-        Also return None if the baseline overlaps the range, or begins before 1970.
-        """
+        """The reader's baseline; None if there is none, it overlaps the range or begins before
+        1970."""
         if not isinstance(self.baseline, str):
             return self.baseline
         ago_ns = parse_ns(self.baseline)
@@ -121,22 +107,22 @@ class View:
         return Window(window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns)
 
     def baseline_of(self, window: Window) -> Window:
-        """Return the chosen baseline, or the range of the same length before the given range."""
+        """The chosen baseline, or the previous range of the same length."""
         if (chosen := self.chosen_baseline(window)) is not None:
             return chosen
         length_ns = window.to_unix_ns - window.from_unix_ns
         return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """Return this view with a fixed range. A live range then ends at `now_unix_ns`."""
+        """This view, with a live range ended at `now_unix_ns`."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """Return this view with a live range of this length, such as 15m."""
+        """This view with a live range of this length, such as 15m."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
-        """Return this view with a custom range."""
+        """This view with a custom range."""
         return replace(
             self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
         )

@@ -1,7 +1,4 @@
-"""Describe a cause as HTML, for the Overview and Root cause pages.
-
-Pure. All external text is escaped.
-"""
+"""Describe a cause as HTML. Pure; external text is escaped."""
 
 from analysis.cause_sentences import rough_share
 from diagnosis.causes.registry import SUMMARIES
@@ -12,30 +9,26 @@ from ui.kit import wording
 
 
 def first_cause(cause: Cause) -> str:
-    """Return a sentence: the cause's share of the increase, and its summary."""
+    """A sentence with the cause's share of the increase and its summary."""
     if cause.low is None or cause.high is None:
         return f"<b>{first_upper(rough_share(cause.share))}</b> of the increase: {summary(cause)}."
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
 
 
 def share(cause: Cause) -> str:
-    """Return the cause's share of the increase."""
+    """The cause's share of the increase."""
     return share_text(cause.share, cause.low, cause.high)
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share of the increase.
-
-    A share that a replay computed has a confidence interval, and is shown as a percentage with this
-    interval. A share without an interval is an estimate, and is shown in words.
-    """
+    """A percentage with its interval; without an interval, an estimate in words."""
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"
     return f"<b>{wording.percent(share)}</b> [{wording.percent(low)} to {wording.percent(high)}]"
 
 
 def summary(cause: Cause) -> str:
-    """Return the cause's summary, with its replica or tenant."""
+    """The cause's summary, with its replica or tenant."""
     place = ", ".join(
         f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
         for key, value in cause.where.items()
@@ -44,8 +37,7 @@ def summary(cause: Cause) -> str:
 
 
 def lever(tried: Lever) -> str:
-    """Return the HTML of an action against a cause: what to do, the vLLM flag, and the predicted
-    effect."""
+    """An action against a cause: what to do, the vLLM flag, and the predicted effect."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
     return f"{wording.for_html(tried.action, 300)}{flag}{_effect(tried)}"
 

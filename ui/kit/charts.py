@@ -1,10 +1,10 @@
-"""Draw series as Plotly figures. Pure, without Streamlit.
+"""Draw series as Plotly figures. Pure.
 
-All charts over time have the same range and margins, so an instant is at the same position in each.
+Charts over time share range and margins: an instant has the same position in each.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
@@ -21,10 +21,9 @@ CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
     "scrollZoom": False, "doubleClick": False,
 }  # fmt: skip
-"""Plotly's options. The image download is the only button."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
-"""Key in a figure's `meta`: the time zone of the time axis."""
+"""Key in `meta`: the time zone of the time axis."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -32,7 +31,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Return instants in the reader's time zone. Plotly does not convert time zones."""
+    """Instants as local time. Plotly does not convert time zones."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -45,8 +44,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time, on a logarithmic axis that also includes the latencies
-    `around_s`."""
+    """Draw P50, P95 and P99 over time. The logarithmic axis also includes `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -56,10 +54,9 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # Omit latencies of 0, which a logarithmic axis cannot show.
+        # A logarithmic axis cannot show 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through one bin between two gaps is invisible. Only such a bin gets a marker,
-        # because drawing each marker takes time.
+        # A line through one bin is invisible. Only such bins get markers, which take time to draw.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -92,18 +89,14 @@ def percentiles(
     figure.update_yaxes(
         type="log",
         range=[math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **axis_ticks(ticks, wording.tick_seconds),
         title={"text": f"{name}, log scale", "standoff": 6},
     )
     return over_time(figure, window, zone, height=270)
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Return round values for a logarithmic axis that includes a range.
-
-    The values are powers of ten and, if there is space, 3 times powers of ten, such as 0.3.
-    """
+    """Powers of ten that include a range and, if there is space, 3 times powers of ten."""
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -113,13 +106,52 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """Return about four round values for an axis from 0 to `largest`, with 0 first."""
+    """About four round values from 0 to `largest`."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
     return [step * number for number in range(int(largest / step + 1e-9) + 1)]
+
+
+def axis_ticks(values: Sequence[float], shown: Callable[[float], str]) -> dict[str, Any]:
+    """The arguments of an axis with ticks at these values."""
+    return {"tickvals": list(values), "ticktext": [shown(each) for each in values]}
+
+
+def plain(figure: go.Figure, height: int, margin: Mapping[str, int], **more: Any) -> go.Figure:
+    """All charts' layout: no background, no dragging. `margin` updates `MARGIN`."""
+    return figure.update_layout(
+        height=height,
+        margin={**MARGIN, **margin},
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        **more,
+    )
+
+
+def step_bar(name: str, start: float, size: float, colour: str, label: str, hover: str) -> go.Bar:
+    """A horizontal bar of a waterfall, with a label beside it."""
+    return go.Bar(
+        y=[name],
+        x=[size],
+        base=[start],
+        orientation="h",
+        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+        text=[label],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate=f"{hover}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def waterfall(figure: go.Figure, bars: int, left: int) -> go.Figure:
+    """The layout of this many bars, with `left` pixels for their names."""
+    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    return plain(figure, 84 + 28 * bars, {"l": left, "t": 18, "b": 40}, bargap=0.32)
 
 
 def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
@@ -139,8 +171,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The time zone is beside the second line of the tick labels. Only the first tick of each
-        # day has this line, with the date.
+        # Beside the second line of the tick labels, which only each day's first tick has.
         xref="paper",
         yref="paper",
         x=1,
@@ -152,22 +183,19 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
         font={"size": 10},
         opacity=0.8,
     )
-    figure.update_layout(
+    return plain(
+        figure,
+        height,
+        {},
         meta={ZONE: wording.zone_name(zone, window.to_unix_ns).removeprefix("times in ")},
-        height=height,
-        margin=MARGIN,
         legend={**LEGEND, **figure.layout.legend.to_plotly_json()},
         hovermode="x unified",
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
         uirevision="kept",
     )
-    return figure
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write a title above the left end of a row of subplots. The number of the first row is 1."""
+    """Write a title above a row of subplots, counted from 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},

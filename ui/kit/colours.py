@@ -1,9 +1,7 @@
 """The colours of all charts.
 
-Colour-blind readers can distinguish the phases, on light and dark backgrounds
-(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline, so that the black
-of a stall is visible on a dark background, and the light grey of delivery is visible on a white
-background.
+Phases are distinguishable for colour-blind readers and on dark (tests/ui/kit/test_colours.py). An
+outline keeps black and light grey fills visible.
 """
 
 from dataclasses import dataclass
@@ -19,12 +17,12 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Colour of the part of a request's time that its phases do not explain."""
+"""Time that no phase explains."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Colours of lines, one line per engine. No chart shows both these lines and phases."""
+"""One line per engine."""
 
 
 ENDINGS: Final = {
@@ -33,8 +31,6 @@ ENDINGS: Final = {
     "refused": "#e5aa1f",
     "failed": "#c8242b",
 }
-"""Colours of the outcomes of requests. No chart shows both outcomes and phases."""
-
 PAID_FOR: Final = {
     "answers": "#2a60b5",
     "lost answers": "#734a9c",
@@ -43,19 +39,19 @@ PAID_FOR: Final = {
     "loading": "#8c7350",
     "unbilled": "#e5aa1f",
 }
-"""Colours of the cost categories. No chart shows both cost categories and phases."""
+"""The cost categories."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Colours for the values of the label by which costs are grouped, such as tenants. The most
-expensive value has the first colour."""
+"""The most expensive value first."""
 OTHERS_PAY: Final = "#a3a8af"
-"""Colour of the sum of all values that have no colour of their own."""
+"""The sum of all other payers."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""A heatmap's colours, from the lowest to the highest value."""
+"""A heatmap, from the lowest to the highest value."""
 
 THRESHOLD: Final = "#2f8f5b"
 
+TOTAL: Final = "#85817a"
 BROKEN: Final = "#c8242b"
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
@@ -63,7 +59,7 @@ INCIDENT: Final = "rgba(200,36,43,0.12)"
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Colours of lines and text that contrast with the page's background."""
+    """Lines and text that contrast with the page's background."""
 
     strong: str
     middle: str
@@ -71,7 +67,6 @@ class Ink:
     band: str
     few: str
     many: str
-    """Colours of the lowest and the highest count in a heatmap."""
 
 
 LIGHT: Final = Ink(
@@ -98,18 +93,18 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""The colours until the browser reports its background."""
+"""Until the browser reports its background."""
 
 
 def on(fill: str) -> str | None:
-    """Return the colour of text on a fill of the form #rrggbb, or None for another form."""
+    """The colour of text on a fill of the form #rrggbb; None for another form."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # The sum is the brightness of the fill (the luma of Rec. 601).
+    # The luma of Rec. 601.
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 
 def ink(theme: str | None) -> Ink:
-    """Return the ink for a theme: "light", "dark", or None if unknown."""
+    """The ink for a theme: "light", "dark", or None if unknown."""
     return {"light": LIGHT, "dark": DARK}.get(theme or "", EITHER)

@@ -1,7 +1,4 @@
-"""Convert Arrow columns to numpy arrays. Pure.
-
-Only this module converts null to NaN. Pages show NaN as a gap or a dash.
-"""
+"""Convert Arrow columns to numpy arrays, with NaN for null. Pure."""
 
 from typing import Any
 
@@ -14,22 +11,38 @@ IntArray = npt.NDArray[np.int64]
 
 
 def floats(table: pa.Table, name: str) -> FloatArray:
-    """Return a numeric column as floats, with NaN in place of null."""
+    """A numeric column as floats, with NaN for null."""
     column = table.column(name).cast(pa.float64())
     result: FloatArray = np.asarray(column.to_numpy(), dtype=np.float64)
     return result
 
 
 def instants(table: pa.Table, name: str) -> IntArray:
-    """Return a column of unix nanoseconds as integers, because floats would round the values.
-
-    The column must have no nulls.
-    """
+    """A column of unix nanoseconds, without nulls. Floats would round them."""
     result: IntArray = np.asarray(table.column(name).cast(pa.int64()).to_numpy(), dtype=np.int64)
     return result
 
 
 def texts(table: pa.Table, name: str) -> list[Any]:
-    """Return a column of strings, with None in place of null."""
+    """A column of strings, with None for null."""
     result: list[Any] = table.column(name).to_pylist()
     return result
+
+
+def highest(values: FloatArray, number: int) -> IntArray:
+    """The places of the highest values that are not NaN, highest first."""
+    known = np.flatnonzero(~np.isnan(values))
+    if known.size > number:
+        known = known[np.argpartition(values[known], known.size - number)[-number:]]
+    return known[np.argsort(-values[known], kind="stable")]
+
+
+def highest_per_cell(
+    values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
+) -> FloatArray:
+    """The highest value of each cell of a grid; NaN without a value."""
+    found = np.full(shape, -np.inf)
+    known = ~np.isnan(values)
+    np.maximum.at(found, (rows[known], columns[known]), values[known])
+    found[np.isneginf(found)] = np.nan
+    return found

@@ -1,4 +1,4 @@
-"""Describe data whose source sends less detail than the instrumentation. Pure."""
+"""Describe data from sources with less detail than the instrumentation. Pure."""
 
 from collections import Counter
 
@@ -17,14 +17,13 @@ SOURCE_NOTES = {
 }
 
 SCRAPED = (
-    "seen by /metrics only. /metrics reports engines, not single requests, so there is no latency"
-    " to show. The servers may still have had requests. Install the instrumentation"
-    " in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
+    "seen by /metrics only, which reports engines, not single requests. For latencies, install the"
+    " instrumentation in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
 )
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence about the requests that the instrumentation did not report, if any.
+    """A sentence about requests that the instrumentation did not report, if any.
 
     `table` has the column `source`.
     """
@@ -38,7 +37,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence about the number of servers whose only source is /metrics, if any."""
+    """A sentence about the servers whose only source is /metrics, if any."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -46,13 +45,10 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the samples that were skipped, or None if none was skipped.
-
-    For a long range, only the samples of a short interval in every `every_s` seconds are read.
-    """
+    """A sentence about skipped samples. `every_s` is None if none was skipped."""
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares cover the "
-        "whole range, but maxima may miss a short burst."
+        f"Samples were read for 16 s in every {wording.span(every_s)}: maxima may miss a short "
+        "burst."
     )

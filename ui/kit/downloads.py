@@ -10,16 +10,11 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Characters that begin a formula. Some spreadsheets also accept the full-width forms of East Asian
-text."""
+"""Characters that begin a formula, with the full-width forms that some spreadsheets accept."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """Return the data of a chart as CSV, with a header and a line for each point.
-
-    A line has the series, the position on the x axis, the value in base units such as seconds, and
-    the displayed text. Times are in the reader's time zone, which the header names.
-    """
+    """A chart's points as CSV: series, x, value in base units, text. The header has the zone."""
     written = io.StringIO()
     lines = csv.writer(written)
     zone = (figure.layout.meta or {}).get(ZONE)
@@ -30,7 +25,7 @@ def csv_of(figure: go.Figure) -> str:
             lines.writerows(_grid(trace))
             continue
         if trace.name is None and trace.showlegend is False and _is_horizontal(trace) is False:
-            continue  # a trace for hover text only
+            continue  # for hover text only
         across, along = (trace.y, trace.x) if _is_horizontal(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
@@ -42,8 +37,6 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a CSV line for each heatmap cell with a value. The series in this line is the name of
-    the cell's row in the heatmap."""
     names = trace.y if trace.meta is None else trace.meta
     for name, values, texts in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, text in zip(trace.x, values, texts, strict=True):
@@ -61,11 +54,8 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Quote text that begins like a formula, so that a spreadsheet reads it as text.
-
-    Text that begins with blanks and a formula is also quoted, because some spreadsheets ignore
-    leading blanks. Source: OWASP, "CSV Injection".
-    """
+    """Quote text that a spreadsheet would read as a formula, also after blanks (OWASP, "CSV
+    Injection")."""
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]
     return f"'{text}" if first in _FORMULA or text[:1] in ("\t", "\r", "\n") else text

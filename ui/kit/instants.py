@@ -1,4 +1,4 @@
-"""Read and write the instants in a page's address: unix seconds or ISO 8601. Pure."""
+"""Instants in a page's address: unix seconds or ISO 8601. Pure."""
 
 import re
 from datetime import UTC, datetime
@@ -9,8 +9,7 @@ LATEST_UNIX_S: Final = 2**63 // _NS - 1
 
 
 def instant_unix_ns(text: str) -> int | None:
-    """Parse unix seconds or ISO 8601. Return unix nanoseconds, or None if the text is neither, or
-    is not between 1970 and 2262."""
+    """Parse an instant; None if the text is none between 1970 and 2262."""
     nanoseconds = _parsed(text)
     if nanoseconds is None or not 0 <= nanoseconds < (LATEST_UNIX_S + 1) * _NS:
         return None
@@ -18,7 +17,7 @@ def instant_unix_ns(text: str) -> int | None:
 
 
 def allowed(text: str) -> str:
-    """Return the allowed values, for the error about a text that `instant_unix_ns` cannot parse."""
+    """The allowed values, for the error about a text that `instant_unix_ns` refuses."""
     if (_parsed(text) or 0) > LATEST_UNIX_S * _NS:
         return "times before 2262-04-11"
     return "unix seconds or an ISO 8601 time"
@@ -38,6 +37,6 @@ def _parsed(text: str) -> int | None:
 
 
 def seconds_text(unix_ns: int) -> str:
-    """Return an instant as unix seconds, with no more digits than needed."""
+    """Unix seconds, with no more digits than needed."""
     whole, rest = divmod(unix_ns, _NS)
     return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)

@@ -1,7 +1,6 @@
-"""Return HTML about the growth of the latency of joined requests. Pure.
+"""HTML about the growth of joined requests' latency. Pure; external text is escaped.
 
-A joined request is one request of a user, joined over all engines that served it. All external text
-is escaped.
+A joined request is one request of a user, joined over all engines that served it.
 """
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
@@ -11,13 +10,13 @@ from diagnosis.explanation import ExplanationVerdict
 from store.joined.read import MAX_ROWS
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS
+from ui.kit.tables import table
 
 _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """Return the growth of each phase of the slowest joined requests, and a sentence about each
-    pool (the servers for prefill, and the servers for decode)."""
+    """The growth of the slowest requests' phases, and a sentence about each pool of servers."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"
@@ -34,24 +33,21 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
 def _growth(growth: TailGrowth, latency: str) -> str:
     share = growth.slowest_share
     which = "all requests" if share == 1.0 else f"the slowest {wording.percent(share)}"
-    rows = "".join(
-        f"<tr><td>{PHASE_NAMES[each.phase]}<small> · {PHASE_MEANINGS[each.phase]}</small></td>"
-        f"{_cells(each.baseline_s, each.now_s)}</tr>"
+    grown = [
+        (PHASE_NAMES[each.phase], PHASE_MEANINGS[each.phase], each.baseline_s, each.now_s)
         for each in growth.phases
         if max(each.baseline_s, each.now_s) > 0
-    )
-    return (
-        f"<table class='data'><thead><tr><th>{latency} of {which}</th><th>before</th>"
-        f"<th>now</th><th>growth</th></tr></thead><tbody>{rows}<tr><td><b>whole</b></td>"
-        f"{_cells(growth.baseline_s, growth.now_s)}</tr></tbody></table>"
-    )
+    ]
+    rows = [
+        (f"{name}<small> · {meaning}</small>", *_times(was_s, now_s))
+        for name, meaning, was_s, now_s in grown
+    ]
+    whole = ("<b>whole</b>", *_times(growth.baseline_s, growth.now_s))
+    return table((f"{latency} of {which}", "before", "now", "growth"), [*rows, whole])
 
 
-def _cells(was_s: float, now_s: float) -> str:
-    return (
-        f"<td>{wording.seconds(was_s)}</td><td>{wording.seconds(now_s)}</td>"
-        f"<td>{wording.signed_seconds(now_s - was_s)}</td>"
-    )
+def _times(was_s: float, now_s: float) -> tuple[str, str, str]:
+    return wording.seconds(was_s), wording.seconds(now_s), wording.signed_seconds(now_s - was_s)
 
 
 def _pool(pool: Pool) -> str:

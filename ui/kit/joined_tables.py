@@ -1,9 +1,8 @@
-"""Write joined requests as HTML: their phases, and their hops (the engines that served them).
+"""Joined requests as HTML: their phases, and their hops (the engines that served them).
 
-Pure. All external text is escaped.
+Pure; external text is escaped.
 """
 
-import html
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from typing import Final
@@ -12,6 +11,7 @@ from analysis.joined.words import PHASE_NAMES
 from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedRequest, RequestHop, Row
 from ui.kit import wording
 from ui.kit.request_key import RequestKey
+from ui.kit.tables import table
 
 Address = Callable[[RequestKey], str]
 
@@ -37,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return a sentence that states how long the user waited, and where this was measured."""
+    """A sentence: how long the user waited, and where this was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -49,67 +49,56 @@ def sentence(request: JoinedRequest) -> str:
 
 
 def phases_table(request: JoinedRequest) -> str:
-    """Return the phases and their sum as a table."""
-    rows = "".join(
-        f"<tr><td>{PHASE_NAMES[phase]}<small> · {PHASE_MEANINGS[phase]}</small></td>"
-        f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, request.e2e_s)}</td></tr>"
+    """The phases and their sum as a table."""
+    rows = [
+        (
+            f"{PHASE_NAMES[phase]}<small> · {PHASE_MEANINGS[phase]}</small>",
+            wording.seconds(seconds),
+            wording.share(seconds, request.e2e_s),
+        )
         for phase in JOINED_PHASES
         if (seconds := request.phases[phase]) is not None
-    )
-    return (
-        "<table class='data'><thead><tr><th>phase</th><th>time</th><th>share</th></tr></thead>"
-        f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(request.e2e_s)}</b></td>"
-        "<td></td></tr></tbody></table>"
-    )
+    ]
+    whole = ("<b>whole</b>", f"<b>{wording.seconds(request.e2e_s)}</b>", "")
+    return table(("phase", "time", "share"), [*rows, whole])
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return a table of the engines that served a request. Each row links to the page of the
-    request as this engine reported it.
-    """
-    rows = "".join(_hop(hop, address) for hop in request.hops)
-    header = "".join(f"<th>{name}</th>" for name in _HEADER)
-    return f"<table class='data'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+    """The engines that served a request. A row links to the request as this engine reported it."""
+    return table(_HEADER, [_hop(hop, address) for hop in request.hops], text=(1, 2))
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table of joined requests. Each row links to the page of the request as its last
-    engine reported it."""
-    names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
-    rows = "".join(
-        f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"
-        f"<td>{wording.clock(each.started_unix_ns, zone, date=True)}</td>"
-        f"<td class='text'>{wording.for_html(each.label('tenant') or wording.UNKNOWN)}</td>"
-        + "".join(f"<td>{wording.seconds(each.phases[phase])}</td>" for phase in JOINED_PHASES)
-        + f"<td><b>{wording.seconds(each.ttft_s)}</b></td>"
-        f"<td><b>{wording.seconds(each.e2e_s)}</b></td></tr>"
+    """Joined requests. A row links to the request as its last engine reported it."""
+    names = (PHASE_NAMES[phase] for phase in JOINED_PHASES)
+    rows = [
+        (
+            _row_link(each.last, each.last["request_id"], address),
+            wording.clock(each.started_unix_ns, zone, date=True),
+            wording.for_html(each.label("tenant") or wording.UNKNOWN),
+            *(wording.seconds(each.phases[phase]) for phase in JOINED_PHASES),
+            f"<b>{wording.seconds(each.ttft_s)}</b>",
+            f"<b>{wording.seconds(each.e2e_s)}</b>",
+        )
         for each in requests
-    )
-    return (
-        f"<table class='data'><thead><tr><th>request</th><th>started</th><th>tenant</th>{names}"
-        f"<th>TTFT</th><th>E2E</th></tr></thead><tbody>{rows}</tbody></table>"
-    )
+    ]
+    return table(("request", "started", "tenant", *names, "TTFT", "E2E"), rows, text=(2,))
 
 
-def _hop(hop: RequestHop, address: Address) -> str:
+def _hop(hop: RequestHop, address: Address) -> Sequence[str]:
     row = hop.row
-    name = hop.server or row["span_id"]
-    role = f"{hop.role.value}{', computed the prompt' if hop.recomputed else ''}"
     return (
-        f"<tr><td>{_row_link(row, name, address)}</td><td class='text'>{role}</td>"
-        f"<td class='text'>{wording.for_html(str(row['outcome']))}</td>"
-        + "".join(f"<td>{wording.seconds(row[each])}</td>" for each in _TIMES)
-        + f"<td>{wording.count(row['prompt_tokens'])}</td>"
-        f"<td>{wording.count(row['external_cached_tokens'])}</td>"
-        f"<td>{wording.seconds(row['e2e_s'])}</td><td>{wording.usd(row['cost_usd'])}</td></tr>"
+        _row_link(row, hop.server or row["span_id"], address),
+        f"{hop.role.value}{', computed the prompt' if hop.recomputed else ''}",
+        wording.for_html(str(row["outcome"])),
+        *(wording.seconds(row[each]) for each in _TIMES),
+        wording.count(row["prompt_tokens"]),
+        wording.count(row["external_cached_tokens"]),
+        wording.seconds(row["e2e_s"]),
+        wording.usd(row["cost_usd"]),
     )
 
 
 def _row_link(row: Row, name: str | None, address: Address) -> str:
-    key = RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
     shown = wording.for_html(name or row["trace_id"], 60)
-    return f"<a href='{html.escape(address(key))}' target='_self'>{shown}</a>"
-
-
-def _share(seconds: float, whole_s: float) -> str:
-    return wording.percent(seconds / whole_s) if whole_s > 0 else ""
+    return wording.anchor(address(RequestKey.of(row)), shown)

@@ -1,8 +1,4 @@
-"""Count the good and bad requests of an objective in the store.
-
-Two pages need these counts: the SLOs page for an objective that a reader tries, and the Overview
-page for the requests that match its filters.
-"""
+"""Count the good and bad requests of an objective in the store."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,12 +14,11 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
-"""Approximate maximum number of requests to count. If there are more requests, only the newest
-requests are counted, because counting all requests would take seconds."""
+"""Counting more requests takes seconds: only about the newest are counted."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
-    """Return the latest part of a range that has at most about `MAX_JUDGED` requests."""
+    """The latest part of a range with at most about `MAX_JUDGED` requests."""
     number = request_count(engine, window)
     if number <= MAX_JUDGED:
         return window
@@ -32,10 +27,7 @@ def judged_window(engine: Engine, window: Window) -> Window:
 
 
 def judged(engine: Engine, goodput: GoodEvents, window: Window) -> EventCounts:
-    """Return the numbers of good and bad requests or probes that ended in a range.
-
-    The range is extended to whole seconds.
-    """
+    """The good and bad requests or probes that ended in a range, extended to whole seconds."""
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return EventCounts(0, 0)
@@ -43,7 +35,7 @@ def judged(engine: Engine, goodput: GoodEvents, window: Window) -> EventCounts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """Return an indicator that counts only the requests that match the filters."""
+    """The indicator, restricted to requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     assert isinstance(whole, Goodput)
     filters = [FieldComparison(label, "==", value, f'"{value}"') for label, value in equals.items()]

@@ -1,8 +1,7 @@
-"""Compute percentiles per time bin, each with a confidence interval. Pure.
+"""Percentiles per time bin, with confidence intervals (`telemetry.quantiles`). Pure.
 
-A percentile is the latency at the exact nearest rank among a bin's requests, never an average. A
-bin with too few requests has no value: the rank of the confidence interval's upper end would be
-above the number of requests. The definitions are the same as in `telemetry.quantiles`.
+A percentile is the value at the exact nearest rank, never an average. A bin has none if its
+interval needs a rank beyond its requests.
 """
 
 import math
@@ -21,8 +20,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class PercentileSeries:
-    """A percentile and its 95 % confidence interval per bin. A bin with too few requests has
-    NaN."""
+    """(bins,) NaN in bins with too few requests."""
 
     quantile: float
     value_s: FloatArray
@@ -39,12 +37,7 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the ranks of the percentile, and of the lower and upper end of its interval.
-
-    Args:
-        number: (bins,) number of requests in each bin.
-        q: the percentile, such as 0.99.
-    """
+    """The ranks of a percentile and its interval, for these numbers of requests per bin."""
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
@@ -55,12 +48,11 @@ def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
-    """Return the percentiles of each bin.
+    """The percentiles of each bin.
 
     Args:
         values_s: (n,) latencies in seconds. NaN is not counted.
         index: (n,) the bin of each request.
-        bins: the number of bins.
     """
     known = ~np.isnan(values_s)
     values, index = values_s[known], index[known]
@@ -88,8 +80,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile of requests, and its 95 % confidence interval. The percentile and the interval
-    are None for too few requests."""
+    """A percentile and its 95 % interval; None for too few requests."""
 
     requests: int
     value_s: float | None
@@ -98,12 +89,7 @@ class PercentileEstimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
-    """Return a percentile of all values that are not NaN.
-
-    Args:
-        values_s: (n,) latencies in seconds.
-        quantile_name: a key of `QUANTILES`, such as p99.
-    """
+    """A percentile (a key of `QUANTILES`) of (n,) seconds. NaN is not counted."""
     known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(known, wanted)
@@ -113,10 +99,7 @@ def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return a sentence with the reason for gaps in the P99 line, or None if it has no gaps.
-
-    A bin without requests is not counted as a gap.
-    """
+    """The reason for gaps in the P99 line, or None without gaps. Empty bins are no gaps."""
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())

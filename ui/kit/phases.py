@@ -1,10 +1,7 @@
-"""Split a request's end-to-end time into layers, which sum to the end-to-end time.
+"""Split a request's end-to-end time into layers that sum to it. Pure.
 
-Pure. If the request has a step ledger (the record of its time in engine steps), the layers of
-prefill and decode contain only the request's own work. Other requests' work, preemption and stalls
-are then separate layers. Without a step ledger, the whole prefill is one layer, and the whole
-decode is one layer. Time that no phase explains is a layer of its own, never distributed over other
-layers.
+With a step ledger, prefill and decode are only the request's own work; others' work, preemption and
+stalls are separate layers. Unexplained time is its own layer, never distributed.
 """
 
 from dataclasses import dataclass
@@ -39,7 +36,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""The layers, in the order of a request's phases. Charts stack the layers in this order."""
+"""In the order of a request's phases, in which charts stack them."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -57,10 +54,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Return a matrix (requests, layers) with the seconds of each layer of each request.
-
-    Each row sums to the request's `e2e_s`. A phase that never began has 0 seconds.
-    """
+    """(requests, layers) seconds. A row sums to `e2e_s`. A phase that never began has 0."""
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
         part: seconds[f"prefill_{part}"] + seconds[f"decode_{part}"]
@@ -82,20 +76,16 @@ def layers(table: pa.Table) -> Matrix:
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
-    rest[rest < 1e-6] = 0  # a rounding error: timestamps are exact to 1 ns, float sums are not
+    rest[rest < 1e-6] = 0  # rounding error of float sums
     return np.column_stack([*known, rest])
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Return the mean seconds of each layer per bin, and the number of requests per bin.
-
-    The means have the shape (bins, layers), and are NaN for empty bins. The numbers have the shape
-    (bins,).
+    """(bins, layers) mean seconds, NaN for empty bins, and (bins,) requests.
 
     Args:
         matrix: from `layers`.
         index: (requests,) the bin of each request.
-        bins: the number of bins.
     """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
@@ -111,7 +101,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took the most time in a set of requests, and its share of the time."""
+    """The layer with the most time in a set of requests, and its share."""
 
     layer: Layer
     share: float
@@ -121,11 +111,11 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """Return the layer that took the most time in the slowest 1 % of the requests, at least one.
+    """The largest layer of the slowest 1 % of the requests, at least one.
 
     Args:
         matrix: from `layers`.
-        latency: the column that orders the requests in `table`.
+        latency: the column that orders the requests.
         keys: the layers that the latency includes.
     """
     values: FloatArray = floats(table, latency)

@@ -1,8 +1,4 @@
-"""Write the line under the title of a chart that is downloaded as a picture. Pure.
-
-A picture is often shown without the page, so the line contains the filters, the range, the time
-zone, and whether data is simulated.
-"""
+"""The line under the title of a downloaded picture. Pure."""
 
 from collections.abc import Mapping
 from datetime import tzinfo
@@ -12,11 +8,7 @@ from ui.kit import wording
 
 
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
-    """Return the filters, the range and the time zone as one line, which also states if data is
-    simulated.
-
-    The values of the filters are external text.
-    """
+    """Filters, range, time zone, and whether data is simulated. Filter values are external text."""
     start, end = (
         wording.clock(each, zone, date=True) for each in (window.from_unix_ns, window.to_unix_ns)
     )

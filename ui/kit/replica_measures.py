@@ -1,7 +1,4 @@
-"""The measures that the Fleet page shows for each replica, and their format. Pure.
-
-The page's address contains the key of the selected measure, as in `measure=queue`.
-"""
+"""The measures of replicas on the Fleet page. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +9,16 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity of a replica over time."""
+    """One quantity of a replica over time. Addresses contain its key, as in `measure=queue`."""
 
     key: str
     name: str
     unit: str
     meaning: str
-    """The start of a sentence. The page appends the length of a time bin, such as "1 min"."""
+    """The page appends the length of a time bin, such as "1 min"."""
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value at the top of the scale, such as 1 for a share. None for a measure without a
-    maximum."""
+    """The top of the scale, such as 1 for a share."""
     of_gpu: bool = False
 
 
@@ -84,7 +80,5 @@ _ALL: Final = (
         *(wording.percent, 1.0, True),
     ),
 )
-"""All measures."""
-
 MEASURES: Final = {measure.key: measure for measure in _ALL}
 FIRST_MEASURE: Final = _ALL[0].key

@@ -1,7 +1,9 @@
-"""The key of one request, in addresses and in tables. Pure."""
+"""The key of one request, in addresses and tables. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ui.kit.instants import LATEST_UNIX_S
 from ui.kit.time_bins import SECOND_NS
@@ -9,15 +11,19 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The ids of one request, and the time at which the server received it, if known.
+    """The ids of one request, and when the server received it, if known.
 
-    With the time, the request is found without a search, because the database is sorted by this
-    time.
+    The database is sorted by this time: with it, the request is found without a search.
     """
 
     received_unix_ns: int | None
     trace_id: str
     span_id: str
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> "RequestKey":
+        """The key of a stored row."""
+        return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
     def __str__(self) -> str:
         if self.received_unix_ns is None:
@@ -26,7 +32,7 @@ class RequestKey:
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
-        """Parse the string form of a key, or return None for any other text."""
+        """Parse the string form of a key; None for any other text."""
         if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
             return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)

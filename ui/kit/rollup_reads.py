@@ -1,8 +1,7 @@
 """Read rollups and the slowest requests, for ranges with too many requests to read.
 
-Percentiles are within 1 % of the exact percentile. The first and the last bin are extended to whole
-minutes. The slowest requests are exact. Rollups contain the highest latency of each minute, so only
-minutes that can contain one of the slowest requests are searched.
+Percentiles are within 1 %. The slowest requests are exact: only minutes whose highest latency
+allows one are searched.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,40 +29,33 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MAX_READ: Final = 100_000
-"""Maximum number of requests that a page reads one by one, in about a second."""
+"""Requests that a page reads one by one, in about a second."""
 
 _MAX_MINUTES: Final = 100
-"""Maximum number of minutes to search for the slowest requests.
-
-Rollups are kept longer than requests. Without this limit, the search would read every minute whose
-requests were deleted.
-"""
+"""Rollups outlive requests: the search would read every minute whose requests were deleted."""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Counts, means and percentiles of the requests in a range, and the slowest requests."""
+    """A range's counts, means and percentiles, and its slowest requests."""
 
     latency: str
-    """The column of the selected latency, for `percentiles` and `slowest`."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, PercentileEstimate]
-    """P99 over the whole range, by the column of the latency."""
+    """By the latency's column, over the whole range."""
     means: phases.Matrix
-    """Mean seconds per request in each layer of `phases.LAYERS`, as (bins, layers). NaN for empty
-    bins."""
+    """(bins, layers) mean seconds; NaN for empty bins."""
     number: IntArray
     """(bins,) number of requests."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
     hidden: int
-    """Number of requests that may match the filters, but that rollups store with the label value
-    `_other`."""
+    """Requests that may match the filters, stored as `_other`."""
 
 
 def read_rolled(
@@ -75,10 +67,8 @@ def read_rolled(
 ) -> Rolled | None:
     """Read a range from rollups, or return None if the page must read the requests.
 
-    The page must read the requests if there are no rollups or no requests in them. The page must
-    also read the requests if there are few requests, and all of them are still stored. The slowest
-    requests are those with the highest `latency`. Only these requests are read, with the columns
-    `columns`.
+    It must without rollups, or for few requests that are all still stored. `columns` are read of
+    the slowest.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -112,10 +102,7 @@ def read_rolled(
 def outcomes_over_time(
     engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
 ) -> tuple[Bins, Rollups]:
-    """Return bins of whole minutes, and the rollups by outcome in these bins.
-
-    The database must have rollups.
-    """
+    """Bins of whole minutes, and their rollups by outcome. The database must have rollups."""
     if bins.width_ns % _MINUTE_NS:
         bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
     found = rollups(
@@ -131,10 +118,7 @@ def outcomes_over_time(
 
 
 def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
-    """Return the mean seconds per layer and the number of requests, per bin.
-
-    An unknown phase counts as 0, as in `phases.layers`.
-    """
+    """Return the mean seconds per layer and the requests, per bin. Unknown phases count as 0."""
     at = np.minimum(sums.cells % steps, bins - 1)
     number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
     mean = {
@@ -147,21 +131,14 @@ def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntA
 
 
 def _labels_to_omit(latency: str) -> dict[str, str]:
-    """Return the labels of requests that a latency's percentiles must exclude.
-
-    For TTFT, this is the label of non-streamed responses. For other latencies, no request is
-    excluded.
-    """
+    """Labels that a latency's percentiles exclude: TTFT excludes non-streamed requests."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
 def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
-    """Return the percentiles of each bin, within 1 %.
-
-    The database must have rollups. `bins` must be whole minutes.
-    """
+    """The percentiles of each bin, within 1 %. Bins are whole minutes; the database has rollups."""
     found = rollups(
         engine,
         window,
@@ -186,10 +163,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Return, for each percentile, its rank and the ranks of the ends of its confidence interval.
-
-    The ranks are 0 if there are fewer requests than the minimum sample size.
-    """
+    """Per percentile, its rank and those of its interval; 0 for too few requests."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -220,11 +194,7 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the slowest requests. The result is exact.
-
-    The search begins with the minute that has the slowest request. The search ends when no
-    remaining minute can contain a request of the result.
-    """
+    """Exact: minutes are searched by descending highest latency, until no other can contribute."""
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None
     sums = found.sums([latency])

@@ -13,8 +13,13 @@ from ui.kit import charts, wording
 from ui.kit.downloads import csv_of
 
 CAPTION: Final = "picture_caption"
-"""Session key: the line under the title of a downloaded picture, which the frame sets."""
+"""Session key: the line under a downloaded picture's title."""
 _title: ContextVar[str | None] = ContextVar("title of the section", default=None)
+
+
+def paragraph(text: str, kind: str = "note") -> None:
+    """Draw a paragraph of HTML. `kind` is its CSS class: note, notice or headline."""
+    st.html(f"<p class='{kind}'>{text}</p>")
 
 
 @contextmanager
@@ -35,13 +40,12 @@ def chart(
     alt: str | None = None,
     on_select: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a chart with a download of its data.
+    """Draw a chart with downloads.
 
     Args:
         key: unique on the page, and the name of the downloaded file.
         alt: a description for screen readers.
-        on_select: called after a drag over the chart. The selection is then in Streamlit's session
-            state under `key`.
+        on_select: called after a drag, with the selection in the session state under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))
@@ -69,8 +73,8 @@ def chart(
 
 
 def _picture_button(key: str, title: str, caption: str) -> str:
-    """Return the HTML of the picture's download button, which `picture_button.js` handles."""
-    # Plotly parses the title and the line under it as markup, and both contain external text.
+    """The download button, which `picture_button.js` handles."""
+    # Plotly parses both as markup, and both contain external text.
     lines = {
         "picture": key,
         "title": wording.for_plotly(title, 120),

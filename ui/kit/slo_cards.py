@@ -1,7 +1,4 @@
-"""Describe the state of an objective: error budget, time until exhaustion, alert windows.
-
-Pure. The result is HTML in which all external text is escaped.
-"""
+"""Describe the state of an objective as HTML. Pure; external text is escaped."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +11,8 @@ from analysis.slo_states import SloState
 from telemetry import durations
 from telemetry.printable import first_upper
 from ui.kit import slo_text, wording
+from ui.kit.tables import table
 from ui.kit.terms import term
-from ui.kit.wide_table import wide_table
 
 DAY_S: Final = 86_400
 STATE_TEXTS: Final = {
@@ -28,11 +25,7 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, zone: tzinfo, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Return the state of an objective as HTML, by default with its name.
-
-    `zone` is the time zone of the times. `silent_s` is the seconds without data, or None while data
-    arrives.
-    """
+    """The state of an objective. `silent_s`: seconds without data, None while data arrives."""
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
     period = objective.period_text
@@ -74,8 +67,7 @@ def _counted_range(each: SloState, zone: tzinfo) -> str:
 
 
 def blind(each: SloState) -> str:
-    """Return the reason why an objective counts no recent requests, and how to fix this. Return ""
-    if the objective counts requests."""
+    """Why an objective counts no recent requests and how to fix this, or ""."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -127,51 +119,38 @@ def _budget_outlook(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
-    """Return one table row per group of an objective.
-
-    `silent_s` is the seconds without data, or None while data arrives.
-    """
-    head = (
-        "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
-        "<th>burn rate</th></tr>"
-    )
-    rows = "".join(_group(each, silent_s) for each in found)
-    return wide_table(f"<table class='data groups'>{head}{rows}</table>")
+    """A table row per group of an objective. `silent_s` is as in `card`."""
+    heads = ("group", "", "missed", "of", "budget left", "burn rate")
+    return table(heads, [_group(each, silent_s) for each in found], "groups")
 
 
-def _group(each: SloState, silent_s: float | None) -> str:
+def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
     status = each.status
     values = ", ".join(value or "unknown" for _, value in each.objective.group)
     left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
     burning = status.burns[status.burning_s]
-    cells = (
+    return (
         wording.for_html(values, 63),
-        # The row omits the reason why the objective counts no requests, because the page shows this
-        # reason once for all groups.
+        # The page shows once, for all groups, why the objective counts no requests.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
         left,
         wording.fold(None if burning is None else float(burning)),
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def windows(each: SloState) -> str:
-    """Return a table of the window pairs of the objective's alerts.
+    """The pairs of windows of the objective's alerts.
 
-    A pair is a long and a short window. The pair alerts if the burn rates over both windows are
-    above the factor of the pair.
+    A pair alerts if both burn rates are above its factor.
     """
-    head = (
-        "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"
-        "<th>state</th></tr>"
-    )
-    rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return wide_table(f"<table class='data windows'>{head}{rows}</table>")
+    heads = ("alert", "windows", "burn rate", "alerts above", "state")
+    rows = [_window(each, pair, state) for pair, state in each.status.states.items()]
+    return table(heads, rows, "windows")
 
 
-def _window(each: SloState, pair: WindowPair, state: State) -> str:
+def _window(each: SloState, pair: WindowPair, state: State) -> Sequence[str]:
     burns = each.status.burns
     both = " and ".join(
         wording.fold(None if burns[length] is None else float(burns[length] or 0))
@@ -182,7 +161,4 @@ def _window(each: SloState, pair: WindowPair, state: State) -> str:
     text = STATE_TEXTS[state].replace("requests", each.objective.rows)
     if state is State.FIRING:
         text = f"<b>{text}</b>"
-    return (
-        f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
-        f"<td>{text}</td></tr>"
-    )
+    return str(pair.severity), over, both, factor, text

@@ -1,7 +1,4 @@
-"""Describe an objective as plain text. Pure.
-
-The text contains external names and values, which the caller must escape.
-"""
+"""Describe an objective as plain text, which the caller must escape. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -24,7 +21,7 @@ _SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
 
 
 def target(objective: Objective) -> str:
-    """Return the objective as text, such as `99 % of requests: first token ≤ 500 ms, over 30 d`."""
+    """The objective as text, such as `99 % of requests: first token ≤ 500 ms, over 30 d`."""
     over = f"over {objective.period_text}"
     each = f", for each {', '.join(objective.by)}" if objective.by else ""
     indicator = objective.indicator
@@ -40,9 +37,7 @@ def target(objective: Objective) -> str:
 
 
 def criterion(good: Expression) -> str:
-    """Return the criterion of a good request, such as `first token ≤ 500 ms, then ≤ 50 ms per
-    token`.
-    """
+    """The criterion of a good request, such as `first token ≤ 500 ms, then ≤ 50 ms per token`."""
     parts = good.operands if isinstance(good, And) else (good,)
     limits = [each for each in parts if _is_limit(each)]
     if len(limits) < len(parts):
@@ -55,7 +50,7 @@ def criterion(good: Expression) -> str:
 
 
 def where(which: Expression) -> str:
-    """Return the condition that selects the counted requests, such as `streamed true`."""
+    """The condition that selects the counted requests, such as `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
     if not all(isinstance(each, FieldComparison) and each.operator == "==" for each in parts):
         return render(which)

@@ -1,14 +1,13 @@
-"""Build the table rows of the slowest requests. Pure."""
+"""The table rows of the slowest requests. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from ui.kit import wording
-from ui.kit.columns import floats, instants
+from ui.kit.columns import floats, highest, instants
 from ui.kit.phases import LAYERS, Matrix
 from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES, TERMS
@@ -19,21 +18,9 @@ _CONTENT: Final = "first_content_s"
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
-    """Return the row numbers of the slowest requests by a latency, slowest first.
-
-    Requests without this latency are skipped.
-    """
-    values = floats(table, latency)
-    known = np.flatnonzero(~np.isnan(values))
-    if known.size > rows:
-        known = known[np.argpartition(values[known], known.size - rows)[-rows:]]
-    ordered = known[np.argsort(-values[known], kind="stable")]
-    return [int(place) for place in ordered]
-
-
-def key_of(row: Mapping[str, Any]) -> RequestKey:
-    """Return the key of the request in a row."""
-    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
+    """Row numbers of the requests with the highest latency, slowest first."""
+    places: list[int] = highest(floats(table, latency), rows).tolist()
+    return places
 
 
 def shown_rows(
@@ -44,15 +31,12 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of the slowest requests: its texts, and the lengths of the bars of its
-    phases.
-
-    A bar's length is the phase's duration divided by the duration of the longest request.
+    """A row for each of the slowest requests: texts, and bars relative to the longest request.
 
     Args:
         matrix: from `phases.layers`.
-        href: returns the address of a request's page.
-        length_s: length of the range. For a long range, times include the date.
+        href: the address of a request's page.
+        length_s: of the range. For a long one, times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -61,11 +45,11 @@ def shown_rows(
     at = instants(picked, "received_unix_ns")
     rows = []
     for place, row in enumerate(picked.to_pylist()):
-        name = row["request_id"] or row["trace_id"]
+        key, name = RequestKey.of(row), row["request_id"] or row["trace_id"]
         rows.append(
             {
-                "key": str(key_of(row)),
-                "href": href(key_of(row)),
+                "key": str(key),
+                "href": href(key),
                 "id": wording.plain(name, 64),
                 "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
                 "outcome": row["outcome"],
@@ -91,10 +75,7 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """Return the table's columns, with the selected latency first.
-
-    A narrow page shows only columns of low `rank`.
-    """
+    """The table's columns, the selected latency first. Narrow pages omit columns of high `rank`."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},

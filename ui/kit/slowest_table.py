@@ -1,7 +1,4 @@
-"""Draw the table of the slowest requests, with links to their pages.
-
-The script sets all content as text, so it never parses external text as markup.
-"""
+"""The table of the slowest requests. Its script sets content as text, never as markup."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +6,15 @@ from typing import Any, Final
 
 import streamlit as st
 
+from ui.kit.sections import paragraph
+
 FOLDER: Final = Path(__file__).parent
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> None:
-    """Draw the rows and columns from `slowest.shown_rows` and `slowest.shown_columns`."""
+    """Draw rows from `slowest.shown_rows` and columns from `slowest.shown_columns`."""
     if not rows:
-        st.html("<p class='note'>No request in this range has this latency.</p>")
+        paragraph("No request in this range has this latency. Choose another latency or range.")
         return
     component = st.components.v2.component(
         "tailspan.slowest",

@@ -1,5 +1,4 @@
-"""Functions with which several pages read the store. These functions convert the store's errors to
-`Unreadable`."""
+"""Store reads of several pages, with the store's errors converted to `Unreadable`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,10 +36,10 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Columns to read for every request. A request's own page reads all columns."""
+"""A request's own page reads all."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For ranges longer than this, the values that the filters offer come from rollups."""
+"""Labels of longer ranges come from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -51,10 +50,7 @@ class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert the store's errors in the `with` block to `Unreadable`.
-
-    DatabaseMissing and NotAllowed are not converted.
-    """
+    """Convert the store's errors to `Unreadable`, except DatabaseMissing and NotAllowed."""
     try:
         yield
     except (DatabaseMissing, NotAllowed):
@@ -67,18 +63,14 @@ def store_errors() -> Iterator[None]:
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Set the TTFT of non-streamed responses to null.
-
-    The first byte of a non-streamed response is also its last byte. Without this function, a few
-    long responses would be the slowest by TTFT. The E2E latency of these responses is kept.
-    """
+    """Set the TTFT of non-streamed responses to null: it equals their E2E."""
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
     return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a window has simulated data. For a long window, rollups are read."""
+    """Whether a window has simulated data. For a long one, rollups are read."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -88,7 +80,7 @@ def is_simulated(engine: Engine, window: Window) -> bool:
 
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return the values of a label in a window."""
+    """The values of a label in a window."""
     with store_errors():
         if label == VERSION:
             return versions_in(engine, window)
@@ -100,7 +92,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
-    """Return the whole row of one request, or None if it is not stored."""
+    """The whole row of one request, or None if it is not stored."""
     at = key.received_unix_ns
     with store_errors():
         if at is None:
@@ -115,10 +107,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
-    """Return the requests that were received at these instants and match the filters.
-
-    The result is in the order of the instants.
-    """
+    """The requests received at these instants that match the filters, in the instants' order."""
     with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)
@@ -129,7 +118,7 @@ def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, 
 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
-    """Return the time of receipt of the newest request that matches the filters, in any range."""
+    """When the newest request that matches the filters was received, in any range."""
     with store_errors():
         found = request_table(
             engine,

@@ -4,43 +4,38 @@ import html
 from typing import Final
 
 TERMS: Final[dict[str, str]] = {
-    "ttft_s": "Time to first token: from the request's receipt to the first byte of the response. "
-    "Responses that are not streamed are omitted, because their first byte is also their last.",
-    "first_content_s": "Time to first content: from the request's receipt to the first text of the "
-    "response that is neither reasoning nor a tool call.",
+    "ttft_s": "Time to first token: from receipt to the first byte of the response. Omits "
+    "responses that are not streamed: their first byte is also their last.",
+    "first_content_s": "Time to first content: from receipt to the first text that is neither "
+    "reasoning nor a tool call.",
     "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of a response.",
     "tpot_s": (
         "Time per output token: decode time divided by the tokens after the first; "
-        "undefined for a response of one token."
+        "undefined for one token."
     ),
-    "e2e_s": "End to end: from the request's receipt to the last byte or the client's disconnect.",
+    "e2e_s": "End to end: from receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
     "frontend": "Receipt to queue: parsing, chat template, tokenisation.",
-    "queue": "Waiting in the engine's queue for a place in the batch, for memory or for the step's "
-    "token budget.",
+    "queue": "Waiting in the engine's queue for a place in the batch, memory or the token budget.",
     "prefill": "First scheduled to first token: processing the prompt.",
     "decode": "First token to last token: generating the response.",
-    "preempted": "Time in prefill and decode after an eviction: the request waits again and is "
-    "recomputed.",
+    "preempted": "Time in prefill and decode after an eviction: waiting again and recomputing.",
     "others": "Time in prefill and decode that other requests added to shared steps.",
     "stall": "Step time in prefill and decode that no scheduled work explains.",
     "delivery": "Last token to last byte: converting tokens to text, sending it to the client.",
     "unaccounted": "Part of the end-to-end time that the source did not split into phases.",
     "waiting": "Requests in the engine's queue.",
     "running": "Requests that the engine was processing.",
-    "kv": "Share of the KV cache in use. The KV cache is the GPU memory that holds the contexts.",
+    "kv": "Used share of the KV cache, the GPU memory that holds the contexts.",
     "budget": "The share of requests that may miss the SLO over its period: 1 % at a target of "
     "99 %. At a burn rate of 1×, the budget lasts exactly as long as the period.",
     "burn": "How fast the error budget is spent. At 1× the budget lasts exactly as long as the "
     "SLO’s period, at 10× a tenth of the period.",
     "recomputed": "Engine time for work that was repeated after an eviction.",
-    "idle": "Time in which an engine was up but executed no step. This time is paid for, but not "
-    "used.",
-    "unbilled": "Busy time that is billed to no request: the request has not ended, or its step"
-    " times were not reported. Negative if requests were billed more than the busy time of their"
-    " engine.",
-    "loading": "Time from the start of a process until its engine was ready. This time "
-    "is paid for, but serves no request.",
+    "idle": "Time in which an engine was up but executed no step.",
+    "unbilled": "Busy time that is billed to no request: it has not ended, or its step times were"
+    " not reported. Negative if requests were billed more than their engine's busy time.",
+    "loading": "Time from the start of a process until its engine was ready.",
     "wall": "An engine is billed while it loads and while it is up. It counts as up between two "
     "samples that are at most a minute apart.",
     "p50": "50 of 100 requests were faster.",
@@ -64,5 +59,5 @@ LATENCY_NAMES: Final[dict[str, str]] = {
 
 
 def term(key: str, shown: str) -> str:
-    """Return a term as HTML, with its definition as a tooltip."""
+    """A term as HTML, with its definition as a tooltip."""
     return f'<abbr title="{html.escape(TERMS[key])}">{html.escape(shown)}</abbr>'

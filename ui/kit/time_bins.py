@@ -1,7 +1,7 @@
-"""Divide a time range into bins of equal width, each with enough requests. Pure.
+"""Divide a range into bins of equal width, each with enough requests. Pure.
 
-The edges of the bins, in unix time, are multiples of the width. On a live page, the bins therefore
-stay the same while the window moves. The window may start or end inside a bin.
+Edges are multiples of the width in unix time, so that a live page's bins stay while the window
+moves.
 """
 
 from dataclasses import dataclass
@@ -18,29 +18,28 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Target for the mean number of requests per bin. A P99 with an interval requires 381 requests. The
-target is higher, because some bins have fewer requests than the mean."""
+"""Mean requests per bin. A P99 with an interval needs 381, and some bins have fewer than the mean.
+"""
 
 SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Bins of equal width. The bin with the index i begins at first_unix_ns + i·width_ns."""
+    """Bins of equal width. Bin i begins at first_unix_ns + i·width_ns."""
 
     first_unix_ns: int
     width_ns: int
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the index of each instant's bin. An instant outside all bins belongs to the
-        nearest bin."""
+        """The bin of each instant; outside all bins, the nearest one."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """The middle of each bin. Charts draw the bin's value there."""
+        """Where charts draw the bins' values."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns
@@ -49,23 +48,22 @@ class Bins:
 
     @property
     def width_s(self) -> float:
-        """The width of a bin in seconds."""
+        """Width in seconds."""
         return self.width_ns / SECOND_NS
 
 
 def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
-    """Return bins of this width that cover the half-open window."""
+    """Bins of this width that cover the half-open window."""
     first = from_unix_ns // width_ns
     last = max(first, (to_unix_ns - 1) // width_ns)
     return Bins(first * width_ns, width_ns, int(last - first) + 1)
 
 
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
-    """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
+    """The narrowest bins with ENOUGH_PER_BIN requests on average.
 
-    Only widths in WIDTHS_S that give MIN_BINS to MAX_BINS bins are considered. If no width gives as
-    many as MIN_BINS, the narrowest width that gives at most MAX_BINS is used. If all these widths
-    give too few requests per bin, the widest is used.
+    Candidates are the WIDTHS_S that give MIN_BINS to MAX_BINS bins, or the narrowest that gives at
+    most MAX_BINS. If all are too narrow, the widest is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

@@ -1,7 +1,6 @@
-"""Format numbers, times and external text for readers.
+"""Format numbers, times and external text for readers. Pure.
 
-Pure. Only this module rounds numbers, and adds units such as ms and %. The module also escapes text
-from requests (ids, tenants, routes), which is untrusted.
+Only this module rounds numbers, adds units, and escapes untrusted text (ids, tenants, routes).
 """
 
 import html
@@ -18,7 +17,6 @@ LABEL_LENGTH: Final = 40
 
 
 def _significant(value: float) -> str:
-    """Format with three significant digits, no exponent, thousands grouped."""
     if value == 0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -72,7 +70,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def hidden(requests: int) -> str:
-    """Return a sentence about requests that may match the filters but are not included, or ""."""
+    """A sentence about requests that may match the filters but are not included, or ""."""
     if not requests:
         return ""
     return (
@@ -82,8 +80,7 @@ def hidden(requests: int) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage. A ratio above 0 is never shown as 0 %, and a ratio below 1 is
-    never shown as 100 %."""
+    """Format a ratio as a percentage. Above 0 is never 0 %, and below 1 is never 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -93,9 +90,13 @@ def percent(ratio: float | None) -> str:
     return f"{ratio * 100:.0f} %"
 
 
+def share(part: float, whole: float) -> str:
+    """Format a part of a whole as a percentage; "" if the whole is 0."""
+    return percent(part / whole) if whole > 0 else ""
+
+
 def exact_percent(ratio: float | None) -> str:
-    """Format a ratio near 0 or 1 with enough digits to show how far it is from 0 or 1: 99.83 %,
-    98.2 %."""
+    """Format a ratio near 0 or 1 with enough digits to show the distance: 99.83 %, 98.2 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     shown = abs(ratio) * 100
@@ -112,14 +113,14 @@ def fold(factor: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a number of any size with three digits, and a large number without decimals."""
+    """Format a number with three digits, from 100 without decimals."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: with cents from $1, with three significant digits below $1."""
+    """Format dollars: with cents from $1, below with three significant digits."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -156,15 +157,13 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
 
 
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
-    """Return the name of a page's time zone, such as `times in Europe/Berlin, UTC+01:00`."""
+    """The page's time zone, such as `times in Europe/Berlin, UTC+01:00`."""
     offset = zone_offset(zone, unix_ns)
     return f"times in {offset}" if offset == "UTC" else f"times in {zone}, {offset}"
 
 
 def zone_offset(zone: tzinfo, unix_ns: int) -> str:
-    """Return a time zone's offset from UTC at an instant, such as `UTC+01:00`. The text for an
-    offset of 0 is `UTC`.
-    """
+    """The offset from UTC at an instant, such as `UTC+01:00`, or `UTC`."""
     if str(zone) == "UTC":
         return "UTC"
     offset = datetime.fromtimestamp(unix_ns / 1e9, zone).strftime("%z")
@@ -173,16 +172,16 @@ def zone_offset(zone: tzinfo, unix_ns: int) -> str:
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Format the time of day to the millisecond."""
-    # Divide integers, because a float would round a unix time to a multiple of 256 ns.
+    # Integers, because a float would round a unix time to a multiple of 256 ns.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
 
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
-    """Return untrusted text as one line of at most `length` visible characters.
+    """Untrusted text as one visible line of at most `length` characters.
 
-    Control characters and characters that change the direction of writing become �, so that a label
-    cannot hide or reverse the text beside it.
+    Control characters and changes of direction become �: text must not hide or reverse its
+    neighbours.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
@@ -193,16 +192,21 @@ def for_html(text: str, length: int = LABEL_LENGTH) -> str:
     return html.escape(plain(text, length))
 
 
+def anchor(href: str, shown: str) -> str:
+    """A link as HTML. `href` is escaped, `shown` is HTML."""
+    return f"<a href='{html.escape(href)}' target='_self'>{shown}</a>"
+
+
 def code_html(text: str) -> str:
     """Escape Tailspan's own text for HTML. Text between backticks becomes code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for Markdown, so that it cannot add a link, an image, a colour or TeX.
+    """Escape untrusted text for Markdown: no link, image, colour or TeX.
 
-    A colon is replaced by a similar character. A backslash before the colon is not enough:
-    Streamlit removes backslashes before it looks for emoji and links.
+    Streamlit removes backslashes before it looks for emoji and links, so a colon becomes a similar
+    character.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)

@@ -1,5 +1,4 @@
-"""Compile the loop of the replay in a child process. The replay computes predictions, and is
-compiled before a user requests a prediction."""
+"""Compile the replay's loop in a child process, before a user requests a prediction."""
 
 import logging
 import subprocess
@@ -9,18 +8,14 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds from the start of the explorer until the compiler starts. An earlier compilation would
-make the first page with data slower (benchmarks/first_minute.py)."""
+"""An earlier compilation slows the first page with data (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
-"""Time limit of the compiler, which takes 14 s of CPU time at the lowest priority."""
+"""The compiler takes 14 s of CPU time at the lowest priority."""
 _log: Final = logging.getLogger(__name__)
 
 
 def compile_later(after_s: float = AFTER_S, longest_s: float = LONGEST_S) -> None:
-    """Compile the replay's loop in a child process, after `after_s` seconds. Log errors.
-
-    `longest_s` is the time limit in seconds.
-    """
+    """Compile the replay's loop after `after_s` seconds, within `longest_s` seconds. Log errors."""
     time.sleep(after_s)
     try:
         child = child_process.start("replay.compilation")

@@ -1,6 +1,6 @@
-"""Limit the number of the explorer's connections, and the time to receive a request's head.
+"""Limit the explorer's connections, and the time to receive a request's head.
 
-uvicorn accepts any number of connections, and waits for a head without a timeout.
+uvicorn limits neither.
 """
 
 import asyncio
@@ -11,17 +11,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""Maximum number of connections. At the maximum, each new connection is closed at once.
-
-Each open page has up to six connections, the maximum of a browser to one host. The maximum of 768
-connections is below the usual limit of 1,024 open files.
-"""
+"""New connections above it are closed. Browsers open up to six per host; usual limits are 1,024
+files."""
 HEAD_S: Final = 20.0
-"""Maximum time to receive a request's head.
-
-Apache's mod_reqtimeout has the same value (`RequestReadTimeout header=20`). uvicorn itself closes a
-connection that stays idle for 5 s after a response.
-"""
+"""As Apache's mod_reqtimeout (`RequestReadTimeout header=20`)."""
 
 
 class TimedProtocol(H11Protocol):
@@ -36,8 +29,6 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close the connection if no new request has begun since the last check, `HEAD_S` seconds
-        ago."""
         if self.transport.is_closing() or self not in self.connections:
             return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

@@ -1,11 +1,9 @@
-"""The explorer's process: serves Streamlit behind Tailspan's access checks, and does slow work in
-advance.
+"""The explorer's process: Streamlit behind Tailspan's access checks.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Before a reader needs them, the process imports all pages, reads the columns of the requests of the
-last two days, and compiles the replay's loop. Without this, the first reader of a page, of an
-explanation or of a prediction would have to wait.
+For the first reader, it imports all pages, reads the columns of the last two days' requests, and
+compiles the replay's loop.
 """
 
 import hashlib
@@ -43,9 +41,9 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""Hours to read in advance: the longest range in the menu is 24 h, and its baseline is as long."""
+"""The longest range in the menu, and its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Maximum number of rows to read in advance, about 180 MB."""
+"""Rows to read in advance, about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
@@ -54,17 +52,15 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports the page
-    # Use the system's allocator, because Arrow's own allocator is slower, and reserves more memory
-    # than it uses.
+    # Arrow's own allocator is slower, and reserves more memory than it uses.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # This call replaces `streamlit run`, which has two problems. `streamlit run` accepts messages
-    # of 200 MB from a browser. If `streamlit run` listens on all addresses, it asks a server on the
-    # internet for this machine's address.
+    # Not `streamlit run`, which accepts messages of 200 MB from a browser. If it listens on all
+    # addresses, it also asks a server on the internet for this machine's address.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -94,22 +90,18 @@ def _typed(value: str) -> str | int | bool:
 def application(
     options: Mapping[str, Any], settings: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
-    """Return the ASGI application: Streamlit behind Tailspan's access checks.
-
-    The checks are about the headers Host and Origin, the route, and the sign-in.
+    """Streamlit behind the checks of Host, Origin, route and sign-in.
 
     Args:
         settings: None if sign-in is off.
         environ: TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
-        ValueError: a name in the environment is not a host name, or roles are configured, but no
-            sign-in.
+        ValueError: a name in it is no host name, or there are roles without a sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # Allow the listen address, which may be a name, and the name in the sign-in file's `url`, which
-    # signed-in readers use. All IP addresses are allowed anyway.
+    # The listen address and the host of the sign-in file's `url`. IP addresses are always allowed.
     names += [
         name
         for name in (address, settings.host if settings else "localhost")
@@ -134,10 +126,9 @@ def application(
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets, which are kept only in memory."""
+    """Streamlit's secrets, kept only in memory."""
     secret = settings.client_secret.reveal()
-    # The key is derived from the OpenID client's secret, so sessions survive a restart, and no
-    # further secret is required.
+    # Derived from the client's secret, so that sessions survive a restart without a further secret.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{settings.url}/oauth2callback",
@@ -156,9 +147,7 @@ def _read_ahead() -> None:
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Read the columns of the last `HOURS` hours into the evidence cache.
-
-    Read hour by hour, so that a page does not wait for the whole read.
+    """Read the last `HOURS` hours into the evidence cache, hour by hour: no page waits for all.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

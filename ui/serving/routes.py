@@ -1,9 +1,7 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
-Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
-`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages. The response
-to every route that is not in this list is 404. A new version of Streamlit therefore cannot open
-further routes.
+Other routes get 404, also those of new versions. Some are unsafe: uploads stay in memory,
+`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -30,20 +28,14 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MAX_OPEN: Final = 128
-"""Maximum number of open pages. 128 pages use 77 MB: 0.6 MB per page (measured with nine open
-pages)."""
+"""At 0.6 MB each (measured with nine open pages)."""
 MAX_OPEN_OF_ONE: Final = 48
-"""Maximum number of open pages of one client address, so that no reader can use up `MAX_OPEN`.
+"""Per client address, so that no reader uses up `MAX_OPEN`.
 
-All readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names
-the proxy.
+Readers behind a proxy on another machine share one, unless FORWARDED_ALLOW_IPS names the proxy.
 """
 MAX_MESSAGE_BYTES: Final = 1_000_000
-"""Maximum size of a message from a browser.
-
-Most messages have a few kilobytes: the state of a page's controls. The largest messages contain an
-objective that a reader tries on the SLOs page.
-"""
+"""The largest messages contain an objective that a reader tries on the SLOs page."""
 
 _TRY_AGAIN_LATER: Final = 1013
 _VIOLATION: Final = 1008
@@ -56,7 +48,6 @@ class _For(Enum):
 
 
 _DOCUMENT: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
-"""The paths that return the frontend's HTML document."""
 _EXACT: Final = {
     HEALTH: _For.EVERYONE,
     **dict.fromkeys(_DOCUMENT, _For.READERS),
@@ -74,11 +65,8 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""Decides whether to admit the reader who sent a request.
-
-The arguments are the request's ASGI scope, and the path after the base path. The result is None if
-the reader is admitted, otherwise the response to send.
-"""
+"""Returns None to admit a request, or the response. Takes the ASGI scope, and the path after the
+base path."""
 
 
 class Routes:
@@ -86,9 +74,9 @@ class Routes:
 
     Args:
         base_path: without slashes at its ends.
-        admission: decides whether to admit a reader. None if sign-in is off.
-        most: maximum number of open WebSockets.
-        max_of_one: maximum number of open WebSockets of one client address.
+        admission: None if sign-in is off.
+        most: open WebSockets.
+        max_of_one: open WebSockets of one client address.
     """
 
     def __init__(
@@ -138,8 +126,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Return a redirect to the page that the query names, or None if the address already has
-        the page's path. The links on a page are relative to this path."""
+        """A redirect to the page's path, to which its links are relative."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -173,10 +160,10 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Set a request's Host header to the host of its Origin header, which was checked before.
+    """Set Host to the host of Origin, which was checked before.
 
-    A proxy may have changed Host, so that Host and Origin differ. Streamlit would then ask a server
-    on the internet for this machine's address, and compare Origin with this address.
+    If they differ, as behind some proxies, Streamlit asks a server on the internet for this
+    machine's address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:
@@ -187,6 +174,6 @@ def _same_origin(scope: Scope) -> Scope:
 
 
 async def _close(receive: Receive, send: Send, code: int) -> None:
-    await receive()  # the message `websocket.connect`
+    await receive()  # `websocket.connect`
     message: Message = {"type": "websocket.close", "code": code, "reason": ""}
     await send(message)

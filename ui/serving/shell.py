@@ -1,11 +1,8 @@
-"""The HTML document that loads Streamlit's frontend, with three additions.
+"""Streamlit's HTML document, with three additions.
 
-- The explorer's style and scripts. A style that is sent with the page's elements would move
-  elements that are already drawn.
-- Links that load modules of the frontend that every page uses. Until a module is loaded, the
-  elements that it draws have the wrong height.
-- The server's address. Without the address, the frontend of `/PAGE` first requests
-  `/PAGE/_stcore/health`, and the browser's console shows the error 404.
+- The explorer's style and scripts. Among the page's elements, a style would move drawn ones.
+- Links that preload modules that every page uses, for elements with the right height.
+- The server's address. Without it, `/PAGE` first requests `/PAGE/_stcore/health`, a 404.
 """
 
 import json
@@ -19,8 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FRAME: Final = Path(__file__).parent.parent / "frame"
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
 PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
-"""The frontend's modules to load in advance. Names that a version of Streamlit lacks are
-ignored."""
+"""Names that this version of Streamlit lacks are ignored."""
 _MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
 _ADDRESS: Final = (
     "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"
@@ -30,7 +26,7 @@ _ADDRESS: Final = (
 class Shell:
     """Adds the style and the server's address to Streamlit's document.
 
-    `base` is the path under which the explorer is served: empty, or with a leading slash.
+    `base` is empty, or has a leading slash.
     """
 
     def __init__(self, app: ASGIApp, base: str) -> None:
@@ -45,15 +41,13 @@ class Shell:
         self._changes = (
             (b"<head>", f"<head>{address}".encode()),
             (b"</head>", f"{preloads}</head>".encode()),
-            # The style comes after Streamlit's own styles. If two CSS rules have the same
-            # specificity, the later rule applies.
+            # After Streamlit's own styles: the later rule of the same specificity applies.
             (b"</body>", f"<style>{style}</style><script>{scripts}</script></body>".encode()),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request to Streamlit, and change the document in the response."""
-        # Remove these headers from the request, so that the response is not compressed and not 304
-        # (Not Modified), but contains the document.
+        # The response must contain the document: neither compressed nor 304 (Not Modified).
         left_out = (b"accept-encoding", b"if-none-match", b"if-modified-since")
         headers = [each for each in scope["headers"] if each[0] not in left_out]
         start: Message = {}

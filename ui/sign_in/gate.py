@@ -1,8 +1,7 @@
-"""Check, before every page, who the reader is, and whether they may see the page.
+"""Check, before every page, who the reader is and whether they may see it.
 
-The OpenID provider's claims about the reader, such as the e-mail address, are in a cookie that
-Streamlit signs. The claims are checked each time that a page is drawn, so an open page shows no new
-data after the session has ended.
+The OpenID provider's claims are in a cookie that Streamlit signs. They are checked at each drawing:
+an ended session shows no new data.
 """
 
 import time
@@ -21,11 +20,12 @@ from analysis.sign_in_file import EVERYBODY, SignIn, in_force
 from store.access.access import Access, NotAllowed
 from telemetry.durations import render
 from ui.kit import wording
+from ui.kit.sections import paragraph
 
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""Maximum time by which the provider's clock may be ahead of this machine's clock."""
+"""How far the provider's clock may be ahead of this machine's."""
 
 
 class SignInVerdict(StrEnum):
@@ -37,11 +37,9 @@ class SignInVerdict(StrEnum):
     ENDED = "ended"
     REFUSED = "refused"
     UNVERIFIED = "unverified"
-    """The provider has not verified the reader's e-mail address."""
     NO_ROLE = "no role"
-    """The reader's claims give no role."""
+    """The claims give no role."""
     MALFORMED = "malformed claims"
-    """A claim that grants roles is malformed."""
 
 
 ANOTHER_USER: Final = frozenset(
@@ -58,7 +56,7 @@ ANOTHER_USER: Final = frozenset(
 def judge(
     claims: Mapping[str, Any], settings: SignIn, now_s: float, roles: Roles | None = None
 ) -> SignInVerdict:
-    """Return whether a reader may see the pages.
+    """Whether a reader may see the pages.
 
     Args:
         claims: the identity token's claims, with Streamlit's `is_logged_in`.
@@ -75,7 +73,7 @@ def judge(
 
 
 def readers_access() -> Access | None:
-    """Return what the current reader may see, or None for everything.
+    """What the current reader may see; None for everything.
 
     Raises:
         NotAllowed: the reader has no role.
@@ -94,18 +92,18 @@ def _access(claims: Mapping[str, Any], settings: SignIn, roles: Roles) -> Access
 
 
 def claims_of_reader() -> Mapping[str, Any]:
-    """Return the current reader's claims, from the cookie."""
+    """The current reader's claims, from the cookie."""
     return st.user.to_dict()
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """Return a person's name for the audit log: the e-mail address or the subject."""
+    """A person's name for the audit log: the e-mail address or the subject."""
     name = claims.get("email") or claims.get("sub")
     return name if isinstance(name, str) else "unknown"
 
 
 def readers_name() -> str:
-    """Return the current reader's name for the audit log."""
+    """The current reader's name for the audit log."""
     return "no sign-in" if in_force() is None else name_of(claims_of_reader())
 
 
@@ -120,8 +118,8 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
     if EVERYBODY in settings.allow:
         return SignInVerdict.ALLOWED
     email = claims.get("email")
-    # Reject an address that is not ASCII. `lower` converts some letters of other alphabets to ASCII
-    # letters, which could result in another person's address.
+    # Reject non-ASCII: `lower` converts some letters to ASCII, which could give another person's
+    # address.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return SignInVerdict.REFUSED
     email = email.lower()
@@ -133,7 +131,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
 
 
 def passes() -> bool:
-    """Return whether the page may be shown. If it may not be shown, show the sign-in link."""
+    """Whether the page may be shown. If not, show the sign-in link."""
     settings = in_force()
     if settings is None:
         return True
@@ -146,10 +144,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Return a function that checks the session, and then draws a page's body.
-
-    Each rerun of the body therefore checks the session again.
-    """
+    """Return a body that checks the session at each run."""
     settings = in_force()
     if settings is None:
         return body
@@ -176,21 +171,17 @@ def sign_out_button() -> None:
 
 
 def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> None:
-    """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(reason_html(settings, verdict, email, failed=False))
     if verdict in ANOTHER_USER:
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
         st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
-        st.html("<p class='note'>You come back to the page that you asked for.</p>")
+        paragraph("You come back to the page that you asked for.")
 
 
 def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
-    """Return why a page is not shown, as HTML.
-
-    `email` is from the claims. `failed` states whether the last sign-in failed.
-    """
+    """Why a page is not shown, as HTML. `failed`: the last sign-in failed."""
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"
     if not failed or verdict is not SignInVerdict.UNKNOWN:

@@ -1,4 +1,4 @@
-"""Serve the page for a reader who has not signed in. This module does not use Streamlit."""
+"""The page for a reader who has not signed in, without Streamlit."""
 
 import time
 from collections import OrderedDict
@@ -29,8 +29,7 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MAX_RECORDED: Final = 10_000
-"""Maximum number of remembered sessions. A remembered session is not written to the audit log
-again."""
+"""Remembered sessions are not written to the audit log again."""
 MAX_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -39,7 +38,6 @@ _HEADERS: Final = {
 }
 _STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
 _DEFAULT_PROVIDER: Final = "default"
-"""Streamlit's name for the provider if only one is configured."""
 
 
 class SignInPage:
@@ -54,7 +52,7 @@ class SignInPage:
         self._recorded: OrderedDict[tuple[str, str, SignInVerdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """Return None if the reader is admitted, otherwise the response to send."""
+        """Return None to admit the reader, otherwise the response."""
         claims = _claims(Headers(scope=scope), self._settings)
         verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)
@@ -67,7 +65,7 @@ class SignInPage:
         return HTMLResponse(_html(self._settings, verdict, email, failed=failed), 401, _HEADERS)
 
     def _record(self, claims: Mapping[str, Any], verdict: SignInVerdict) -> None:
-        """Record each sign-in once. After a restart, open sessions are recorded again."""
+        """Record each sign-in once, and again after a restart."""
         if (
             self._audit is None
             or not claims

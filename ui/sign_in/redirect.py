@@ -1,8 +1,7 @@
 """Redirect the reader to the requested page after sign-in.
 
-Streamlit itself redirects to the first page, without the query of the requested page. This query
-contains the view. A cookie therefore keeps the query for a few minutes. The cookie contains only a
-query, not a URL, so it cannot redirect to another site.
+Streamlit redirects to the first page, without the query with the view. A cookie keeps the query for
+a few minutes. It contains no URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.frame.pages import BY_KEY
 
 FAILED: Final = "sign_in"
-"""Query parameter that is set if the last sign-in failed."""
+"""Set in the query if the last sign-in failed."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
 COOKIE_S: Final = 900
@@ -24,13 +23,13 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""Receives a response's status and headers, may change the headers, and returns the new status."""
+"""Takes a response's status and headers, may change the headers, and returns the new status."""
 
 
 class ReturnToPage:
     """Middleware around Streamlit that returns the reader to the requested page.
 
-    `url` is the public URL of the explorer, without a trailing slash.
+    `url` is the explorer's public URL, without a trailing slash.
     """
 
     def __init__(self, app: ASGIApp, url: str) -> None:
@@ -63,7 +62,7 @@ class ReturnToPage:
         return change
 
     def _query_of_left_page(self, referer: str) -> str:
-        """Return the query of the page that the reader left. The page's path is added as `page`."""
+        """The query of the page that the reader left, with its path as `page`."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:
@@ -129,10 +128,7 @@ class ReturnToPage:
 
 
 def _without_failure(query: str) -> str:
-    """Return the query without the parameter of a failed sign-in.
-
-    Only the first `LONGEST` characters of the query are read.
-    """
+    """The first `LONGEST` characters of the query, without the parameter of a failed sign-in."""
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote
     )

@@ -2,27 +2,19 @@ import re
 import time
 from typing import Any
 
-import pytest
-
 from tests.ui.conftest import fill
 from tests.ui.opening import Database, Open, markup
 
 
-@pytest.mark.parametrize(
-    "page_key", ["overview", "requests", "root-cause", "fleet", "slos", "cost"]
-)
-def test_stale_data_is_shown(page: Open, database: Database, incident: Any, page_key: str) -> None:
+def test_stale_data_is_shown(page: Open, database: Database, incident: Any) -> None:
     url = database(incident(time.time_ns() - 4_080 * 10**9))
-    test = page(url, page=page_key, last="6h")
-    shown = markup(test)
-    assert "<b>No data for 48 min" in shown
-    assert "class='stale'>stale" in shown
-    assert "class='live'" not in shown
-    assert "state fine" not in shown
-    assert "answer fine" not in shown
-    assert "class='budget some'" not in shown
-    headlines = [each for each in shown.splitlines() if "headline" in each]
-    assert "No data for 48 min" in headlines[0]
+    for key in ("overview", "requests", "root-cause", "fleet", "slos", "cost"):
+        shown = markup(page(url, page=key, last="6h"))
+        assert "class='stale'>stale" in shown, key
+        for current in ("class='live'", "state fine", "answer fine", "class='budget some'"):
+            assert current not in shown, key
+        headline = next(each for each in shown.splitlines() if "headline" in each)
+        assert re.search("<b>No data for (48|49|5.) min", headline), key
 
 
 def test_a_page_with_new_data_is_live(page: Open, database: Database, incident: Any) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from store.queries import Window
 from tests.ui.opening import Open, address, markup
@@ -42,21 +41,16 @@ def test_an_invalid_selection_changes_nothing(event: dict[str, Any]) -> None:
     assert selection.dragged_over(event, UTC) is None
 
 
-@pytest.fixture
-def dragged(
+def test_a_drag_changes_nothing_by_itself(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
-) -> AppTest:
-    """Return the Overview of a range of twenty minutes, after the reader has dragged over five
-    minutes of a chart."""
-    url = database(incident(START * S))
+) -> None:
+    test = page(database(incident(START * S)), **LINK)
     box = {
         "x": [
             f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
             for at in (START + 700, START + 1_000)
         ]
     }
-    test = page(url, **LINK)
-
     draw = st.plotly_chart
 
     def drawn(_figure: Any, **about: Any) -> None:
@@ -66,10 +60,7 @@ def dragged(
             about["on_select"]()
 
     monkeypatch.setattr(st, "plotly_chart", drawn)
-    return test.run().run()
-
-
-def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
+    dragged = test.run().run()
     assert not dragged.exception
     assert address(dragged) == LINK
     assert "Selected <b>10:31:40 to 10:36:40</b> (5 min):" in markup(dragged)
@@ -78,22 +69,19 @@ def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
     assert address(dragged) == LINK
 
 
-@pytest.mark.parametrize(
-    ("button", "wanted"),
-    [
-        ("zoom", {"page": "overview", "from": str(START + 700), "to": str(START + 1_000)}),
-        ("explain", {"page": "root-cause", "from": str(START + 700), "to": str(START + 1_000)}),
-        ("list", {"page": "requests", "from": str(START + 700), "to": str(START + 1_000)}),
-        (
-            "baseline",
-            {**LINK, "page": "root-cause", "baseline": f"{START + 700}/{START + 1_000}"},
-        ),
-    ],
-)
-def test_each_offer_leads_to_its_view(
-    dragged: AppTest, button: str, wanted: dict[str, str]
-) -> None:
-    dragged.button(f"offer_{button}").click().run()
-    assert not dragged.exception
-    assert address(dragged) == wanted
-    assert "Selected" not in markup(dragged)
+def test_each_offer_leads_to_its_view(page: Open, database: Database, incident: Any) -> None:
+    url = database(incident(START * S))
+    part = {"from": str(START + 700), "to": str(START + 1_000)}
+    for button, wanted in (
+        ("zoom", {"page": "overview", **part}),
+        ("explain", {"page": "root-cause", **part}),
+        ("list", {"page": "requests", **part}),
+        ("baseline", {**LINK, "page": "root-cause", "baseline": "/".join(part.values())}),
+    ):
+        test = page(url, **LINK)
+        dragged = Window((START + 700) * S, (START + 1_000) * S)
+        test.session_state["dragged_range"] = test.session_state["view"], dragged
+        test.run().button(f"offer_{button}").click().run()
+        assert not test.exception
+        assert address(test) == wanted
+        assert "Selected" not in markup(test)

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.queries import Window
+from store.database import open_database
+from store.queries import Window, request_table
+from tests.ui.conftest import make_fleet
 from ui.kit import charts, colours, percentiles, phases, time_bins
 from ui.kit.columns import floats, instants
 from ui.views.requests import charts as request_charts
@@ -20,9 +23,11 @@ START = 1_763_600_000 * 10**9
 HOUR = Window(START, START + 3600 * 10**9)
 
 
-@pytest.fixture
-def fleet_table(fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]) -> pa.Table:
-    table: pa.Table = request_rows(fleet(6000, START, 3600)[0])
+@pytest.fixture(scope="module")
+def fleet_table(stored_rows: Callable[..., Path]) -> pa.Table:
+    engine = open_database(f"sqlite:///{stored_rows(make_fleet(6000, START, 3600)[0], [])}")
+    table = request_table(engine, Window(0, 2**63 - 1))
+    engine.dispose()
     return table
 
 

@@ -25,14 +25,6 @@ def test_each_point_is_a_line_with_its_label() -> None:
     ]
 
 
-def test_no_cell_is_a_formula() -> None:
-    """Spreadsheets execute cells that begin with =, +, - or @."""
-    names = ["=1+1", "+x", "-x", "@x", "fine"]
-    figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
-    lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
-    assert [line[0] for line in lines] == ["'=1+1", "'+x", "'-x", "'@x", "fine"]
-
-
 def test_a_heatmaps_table_has_one_line_per_cell() -> None:
     figure = go.Figure(
         go.Heatmap(

@@ -34,6 +34,9 @@ def test_too_few_requests_have_no_p99() -> None:
     index = np.repeat([0, 1], [380, 381])
     p99 = percentiles.per_bin(values, index, 2).series["p99"].value_s
     assert np.isnan(p99).tolist() == [True, False]
+    few, enough = (percentiles.estimate(values[:n], "p99") for n in (380, 381))
+    assert (few.requests, few.value_s) == (380, None)
+    assert (enough.requests, enough.value_s) == (381, quantiles.quantile(values[:381], 0.99))
 
 
 def test_a_request_without_the_latency_is_not_counted() -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,12 +103,3 @@ def test_the_largest_phase_is_that_of_the_slowest() -> None:
 def test_without_known_phases_no_phase_is_largest() -> None:
     made = table(e2e_s=[1.0, 2.0])
     assert phases.largest_of_slowest(made, phases.layers(made), "ttft_s") is None
-
-
-def test_layers_of_a_stored_fleet_sum(
-    fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]
-) -> None:
-    made = request_rows(fleet(500, 10**18, 600)[0])
-    assert phases.layers(made).sum(axis=1) == pytest.approx(
-        made.column("e2e_s").to_numpy(), rel=1e-9, abs=2e-6
-    )

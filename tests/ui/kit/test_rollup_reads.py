@@ -28,7 +28,7 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a database with half an hour of requests and their rollups."""
     path = tmp_path_factory.mktemp("rolled-up") / "tailspan.db"
     url = f"sqlite:///{path}"
-    fill(url, *make_fleet(6_000, START_S * S, 1_800))
+    fill(url, *make_fleet(3_000, START_S * S, 1_800))
     engine = open_database(url)
     build_marked(engine, START_S + 86_400)
     engine.dispose()
@@ -74,7 +74,7 @@ def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> Non
     table = request_table(engine, WINDOW)
     wanted = [table["trace_id"][place].as_py() for place in slowest(table, latency)]
     assert [found["trace_id"][place].as_py() for place in slowest(found, latency)] == wanted
-    assert found.num_rows < 6_000
+    assert found.num_rows < 3_000
 
 
 def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -> None:
@@ -83,15 +83,15 @@ def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -
     assert found.rolled is not None
     assert found.requests.num_rows == 0
     text = words.rolled_sentence(found.rolled, 1_800, {})
-    assert "<b>6,000 requests</b>" in text
+    assert "<b>3,000 requests</b>" in text
     assert "within 1 %" in text
 
 
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup_reads, "MAX_READ", 6_000)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 3_000)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is None
-    assert found.requests.num_rows == 6_000
+    assert found.requests.num_rows == 3_000
 
 
 def test_filters_of_a_long_range_have_values(engine: Engine) -> None:

@@ -2,6 +2,7 @@ import re
 import string
 from datetime import UTC
 from html.parser import HTMLParser
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -60,6 +61,17 @@ def test_a_time_is_in_the_readers_zone() -> None:
     at = 1_763_635_452_000_000_000
     assert wording.clock(at, UTC) == "10:44:12"
     assert wording.clock(at, UTC, date=True) == "2025-11-20 10:44:12"
+    assert wording.zone_offset(ZoneInfo("Asia/Kolkata"), at) == "UTC+05:30"
+
+
+def test_a_difference_has_its_sign() -> None:
+    shown = [wording.signed_seconds(value) for value in (1.19, -0.0097, None)]
+    assert shown == ["+1.19 s", "−9.70 ms", "–"]
+
+
+def test_dollars_have_cents_or_three_digits() -> None:
+    shown = [wording.usd(value) for value in (None, -1_234.4, 12.3, 0.0859, 1e-12)]
+    assert shown == ["–", "−$1,234", "$12.30", "$0.0859", "$0"]
 
 
 class _Seen(HTMLParser):

@@ -8,6 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.ui.opening import APP
 from ui.serving.routes import Routes
 
 DECIDED = {
@@ -50,12 +51,16 @@ def ask(routes: Routes, path: str, method: str = "GET") -> int:
 def test_every_route_of_streamlit_is_decided() -> None:
     """A new route of Streamlit returns 404, and fails this test, until it is added to the list."""
     code = (
-        "from streamlit.starlette import App; from ui.serving.process import _APP;"
-        "app = App(_APP)._build_starlette_app();"
+        "import sys; from streamlit.starlette import App;"
+        "app = App(sys.argv[1])._build_starlette_app();"
         "print(*sorted({getattr(each, 'path', '?') for each in app.routes}), sep='\\n')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code, str(APP)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     assert set(done.stdout.removesuffix("\n").split("\n")) == {*DECIDED, "/_stcore/stream"}
 

@@ -1,4 +1,4 @@
-"""Draw the charts of the Compare page. Pure."""
+"""The charts of the Compare page. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,7 +12,6 @@ from analysis.compare.parts import PercentileParts
 from ui.kit import charts, colours, wording
 
 HEIGHT: Final = 280
-END: Final = "#85817a"
 PARTS: Final = {
     "mix": (
         colours.ENGINES[0],
@@ -24,14 +23,12 @@ PARTS: Final = {
 
 
 def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.Figure:
-    """Draw the percentile before the change, the parts of the difference, and the percentile after
-    it.
+    """Draw the percentile before and after the change, and the parts of the difference.
 
-    `change` is the 95 % confidence interval of the part "change", in seconds. `name` is a
-    percentile and a latency, such as `P95 TTFT`.
+    `change` is the 95 % interval of the part "change", in seconds. `name` is such as `P95 TTFT`.
     """
     figure = go.Figure()
-    figure.add_trace(_bar("before", 0.0, parts.before_s, END, name, wording.seconds))
+    figure.add_trace(_bar("before", 0.0, parts.before_s, colours.TOTAL, name, wording.seconds))
     ends = [parts.before_s]
     for part, (colour, meaning) in PARTS.items():
         grown = getattr(parts, f"{part}_s")
@@ -40,25 +37,20 @@ def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.
             meaning += wording.signed_seconds(change.high)
         figure.add_trace(_bar(part, ends[-1], grown, colour, meaning, wording.signed_seconds))
         ends.append(ends[-1] + grown)
-    figure.add_trace(_bar("after", 0.0, parts.after_s, END, name, wording.seconds))
+    figure.add_trace(_bar("after", 0.0, parts.after_s, colours.TOTAL, name, wording.seconds))
     low, high = min(0.0, *ends), max(ends)
     ticks = charts.linear_ticks(high)
     figure.update_xaxes(
         range=[low, low + (high - low) * 1.25],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         fixedrange=True,
         title={"text": name, "standoff": 4},
     )
-    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
-    return _with_layout(figure, 84 + 28 * 5, {"l": 84, "t": 18, "b": 40}, bargap=0.32)
+    return charts.waterfall(figure, len(figure.data), left=84)
 
 
 def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
-    """Draw the percentile before and after the change, by load.
-
-    The load is the number of requests that ran when a request arrived.
-    """
+    """Draw the percentile before and after the change, by the running requests at arrival."""
     points = answer.decision.curve
     figure = go.Figure()
     loads = [each.load for each in points]
@@ -78,8 +70,7 @@ def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, 1.08 * max(top, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": name, "standoff": 6},
         zeroline=False,
         fixedrange=True,
@@ -89,7 +80,7 @@ def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
         fixedrange=True,
         showgrid=False,
     )
-    return _with_layout(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)
+    return charts.plain(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)
 
 
 def _line(
@@ -123,29 +114,4 @@ def _bar(
     meaning: str,
     write: Callable[[float], str],
 ) -> go.Bar:
-    return go.Bar(
-        y=[name],
-        x=[size_s],
-        base=[from_s],
-        orientation="h",
-        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
-        text=[write(size_s)],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate=f"{name}: {meaning}<extra></extra>",
-        showlegend=False,
-    )
-
-
-def _with_layout(
-    figure: go.Figure, height: int, margin: dict[str, int], **more: object
-) -> go.Figure:
-    figure.update_layout(
-        height=height,
-        margin={**charts.MARGIN, **margin},
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        **more,
-    )
-    return figure
+    return charts.step_bar(name, from_s, size_s, colour, write(size_s), f"{name}: {meaning}")

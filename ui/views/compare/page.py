@@ -1,49 +1,41 @@
 """The Compare page: what a change did to a latency, at the same mix and load."""
 
 import html
-from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
-from ui.frame import navigation, no_data
+from ui.frame import controls, no_data
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import QUANTILES
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.compare import charts, words
 from ui.views.compare.read import CompareData, read_compare, sides_of
 
 PARTS_HELP: Final = (
-    "The difference between the percentiles before and after is the sum of three parts. Mix: other "
-    "requests, such as longer prompts or another tenant. Load: other work on the engines at the "
-    "same time. Change: the difference between requests of the same tenant, route and adapter with "
-    "about the same work. The length of the output is not matched, because a change can affect it. "
-    "If the range begins at a fixed time, the 95 % interval of the change stays valid however "
-    "often you look at this page."
+    "The difference is the sum of three parts. Mix: other requests, such as longer prompts or "
+    "another tenant. Load: other work on the engines. Change: the difference between requests "
+    "of the same tenant, route and adapter with about the same work. The length of the output "
+    "is not matched, because a change can affect it. With a fixed start, the 95 % interval "
+    "stays valid however often you look."
 )
 CURVE_HELP: Final = (
-    "By the number of running requests at arrival: the percentile after the change, and the"
-    " percentile that the same requests would have had before the change. The bars are the 95 %"
-    " interval of the difference, valid if you look once. Some changes make latency worse under"
-    " high load but not under low load, or the other way round."
+    "By the running requests at arrival: the percentile after the change, and the one that "
+    "the same requests would have had before. Bars: the 95 % interval of the difference, "
+    "valid if you look once. A change may help only at high or only at low load."
 )
 STEPS_HELP: Final = (
-    "The duration of an engine step is the sum of these coefficients times the step's work. They "
-    "depend little on the mix and the load, so a changed coefficient indicates that the "
-    "servers themselves changed."
+    "A step's duration is the sum of these coefficients times the step's work. They depend "
+    "little on mix and load: a changed coefficient indicates that the servers changed."
 )
-SLOS_HELP: Final = (
-    "The share of good requests of each SLO before and after, and the parts of the difference"
-    " between the two shares."
-)
+SLOS_HELP: Final = "The share of good requests before and after, and the parts of the difference."
 PAUSED: Final = "Pause the page to compute the total change by replay."
 
 
 def read(context: Context) -> CompareData:
-    """Compare the range with its baseline, or two values of a label in the range."""
+    """Compare two ranges, or two values of a label."""
     view, objectives, window = context.view, context.objectives, context.window
 
     def found() -> CompareData:
@@ -63,8 +55,7 @@ def read(context: Context) -> CompareData:
 
 
 def show(context: Context, found: CompareData) -> None:
-    """Draw the finding, the parts of the difference, the curve by load, and the step
-    coefficients."""
+    """Draw the page."""
     answer = found.answer
     if answer is None:
         st.html(
@@ -75,9 +66,9 @@ def show(context: Context, found: CompareData) -> None:
     if not answer.requests_after and not context.view.split:
         no_data.nothing_in_view(context)
         return
-    st.html(f"<p class='headline'>{words.headline(answer)}</p>")
-    st.html(f"<p class='note'>{html.escape(words.ranges(answer, context.zone))}</p>")
-    _quantile(context.view.quantile)
+    paragraph(words.headline(answer), "headline")
+    paragraph(html.escape(words.ranges(answer, context.zone)))
+    controls.setting("quantile", "Percentile", QUANTILES, str.upper)
     if not answer.requests_before and not context.view.split:
         st.html(
             "<p class='note'>Choose “vs. a custom range” above, and set a range with requests "
@@ -91,9 +82,9 @@ def show(context: Context, found: CompareData) -> None:
             chart(figure, "compare_parts", f"{name} before and after, with mix, load and change")
             st.html(words.parts(answer))
         for note in words.notes(answer, context.zone):
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
         if context.view.live:
-            st.html(f"<p class='note'>{PAUSED}</p>")
+            paragraph(PAUSED)
     if len(decision.curve) > 1:
         with chapter("Change over load", CURVE_HELP):
             figure = charts.curve(answer, name, context.ink)
@@ -104,22 +95,3 @@ def show(context: Context, found: CompareData) -> None:
     if table := words.objectives(answer):
         with chapter("SLOs", SLOS_HELP):
             st.html(table)
-
-
-def _quantile(chosen: str) -> None:
-    st.session_state["quantile"] = chosen
-    st.segmented_control(
-        "Percentile",
-        QUANTILES,
-        key="quantile",
-        required=True,
-        format_func=str.upper,
-        label_visibility="collapsed",
-        on_change=_quantile_chosen,
-    )
-
-
-@choice
-def _quantile_chosen() -> None:
-    quantile = st.session_state["quantile"]
-    navigation.change(replace(navigation.current(), quantile=quantile))

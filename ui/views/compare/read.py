@@ -1,4 +1,4 @@
-"""Compare the selected range with its baseline, or two values of a label in the range."""
+"""Compare the range with its baseline, or two values of a label."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class CompareData:
-    """The data of the page. `problem` is the reason why `answer` is None."""
+    """The data of the page. `problem` is why `answer` is None."""
 
     answer: CompareAnswer | None
     problem: str | None
@@ -27,10 +27,7 @@ class CompareData:
 
 
 def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
-    """Return which requests are compared: those before a change, and those after it.
-
-    Return None if the view compares two values of a label, and the reader has not chosen both yet.
-    """
+    """The requests before and after a change; None until both label values are chosen."""
     if view.split and not (view.before and view.after):
         return None
     if not view.split:
@@ -50,10 +47,9 @@ def read_compare(
     objectives: Sequence[Objective],
     replay: bool,
 ) -> CompareData:
-    """Compare the requests before a change with the requests after it.
+    """Compare the requests before and after a change; with `replay`, also the total change.
 
-    `metric` is a latency, such as ttft. `quantile` is p50, p95 or p99. With `replay`, the total
-    change is computed by replay.
+    `metric` is such as ttft; `quantile` is p50, p95 or p99.
     """
     if sides is None:
         return CompareData(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)

@@ -1,7 +1,6 @@
-"""Write the texts of the Compare page. Pure."""
+"""The texts of the Compare page. Pure."""
 
 import html
-from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
@@ -13,19 +12,18 @@ from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
 from store.queries import Window
 from telemetry.printable import first_upper
 from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 SYMBOLS: Final = {"gamma": "γ", "alpha": "α", "kappa": "κ", "beta": "β", "delta": "δ"}
-UNKNOWN: Final = "–"
 
 
 def headline(answer: CompareAnswer) -> str:
-    """Return the finding as HTML."""
+    """The finding as HTML."""
     return html.escape(finding(answer, wording.seconds))
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """Return the number of requests, the range and the filters, before and after the change."""
+    """The requests, range and filters before and after the change."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -44,11 +42,9 @@ def _range(window: Window, zone: tzinfo) -> str:
 
 
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
-    """Return notes as HTML: the limits of the result, and whether an earlier prediction was
-    right."""
+    """The limits of the result, and whether an earlier prediction was right, as HTML."""
     found = answer.decision
-    # If the difference was not divided into parts, omit the first reason for this, which the
-    # headline already contains.
+    # Without parts, the headline already contains the first reason.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
@@ -61,13 +57,13 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
 
 
 def parts(answer: CompareAnswer) -> str:
-    """Return the parts of the difference as an HTML table."""
+    """The parts of the difference as an HTML table."""
     found = answer.decision
     if found.parts is None or found.before_s is None or found.after_s is None:
         return ""
     change = found.change_s
     between = (
-        UNKNOWN
+        wording.UNKNOWN
         if change is None
         else f"{wording.signed_seconds(change.low)} to {wording.signed_seconds(change.high)}"
     )
@@ -85,14 +81,11 @@ def parts(answer: CompareAnswer) -> str:
         ],
         ["after", wording.seconds(found.after_s), ""],
     ]
-    return _table(["part", "", "95 % interval"], rows)
+    return table(["part", "", "95 % interval"], rows, "short")
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """Return as HTML the coefficients of the model of engine steps, before and after the change.
-
-    Return an empty text if the coefficients are unknown.
-    """
+    """The coefficients of engine steps before and after the change as HTML; empty if unknown."""
     found = answer.coefficients
     if found is None:
         return ""
@@ -109,11 +102,11 @@ def coefficients(answer: CompareAnswer) -> str:
         f"<p>For the same work, engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
         f"{100 * pace.high:.1f}] of their time before the change.</p>"
     )
-    return pace_text + _table(["µs", "before", "after"], rows)
+    return pace_text + table(["µs", "before", "after"], rows, "short")
 
 
 def objectives(answer: CompareAnswer) -> str:
-    """Return the attainment of each objective as an HTML table; empty without objectives."""
+    """The attainment of each objective as an HTML table; empty without objectives."""
     if not answer.objectives:
         return ""
     rows = [
@@ -126,18 +119,13 @@ def objectives(answer: CompareAnswer) -> str:
         ]
         for each in answer.objectives
     ]
-    return _table(["SLO", "good before", "mix", "load", "change", "good after", "target"], rows)
+    heads = ("SLO", "good before", "mix", "load", "change", "good after", "target")
+    return table(heads, rows, "short")
 
 
 def _points(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{100 * share:+.2f} points"
+    return wording.UNKNOWN if share is None else f"{100 * share:+.2f} points"
 
 
 def _sentence(reason: str) -> str:
     return html.escape(f"{first_upper(reason)}.")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

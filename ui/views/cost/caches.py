@@ -1,6 +1,4 @@
-"""Draw the section about lookups in the caches of applications and gateways. If the cache answers,
-the model gets no request, so no bill includes the answer.
-"""
+"""Caches of applications and gateways. Their answers reach no model, and no bill."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,15 +21,14 @@ from cost.prices import PriceList
 from store.queries import Window
 from telemetry.cache_lookups import CacheResult
 from ui.frame.view import View
-from ui.kit import charts, colours, wording
-from ui.kit.sections import chapter, chart
-from ui.kit.wide_table import wide_table
+from ui.kit import charts, colours, tables, wording
+from ui.kit.sections import chapter, chart, paragraph
 
 HELP: Final = (
-    "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
-    "request, so no percentile, SLO or bill includes it. **Hit rate**: hits divided by hits and "
-    "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
-    "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
+    "Hits of semantic, embedding and response caches in applications and gateways. A hit is "
+    "not a request: no percentile, SLO or bill includes it. **Hit rate**: hits divided by "
+    "hits and misses. **Hit time**: the whole answer, as the client or gateway measured it. "
+    "**Lookup**: the search alone. **Saved** is " + ESTIMATE
 )
 MAX_ROWS: Final = 12
 
@@ -39,7 +36,7 @@ MAX_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the cache lookups of a range. Filters by labels that lookups lack are ignored."""
+    """Count the cache lookups of a range. Filters by labels that they lack are ignored."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 
@@ -54,17 +51,17 @@ def show(found: CachesAnswer, view: View) -> None:
         other = [name for name in view.equals if name not in LABELS]
         if other:
             names = ", ".join(other)
-            st.html(f"<p class='note'>Lookups have no {names}, so this filter does not apply.</p>")
+            paragraph(f"Lookups have no {names}, so this filter does not apply.")
         if found.similarity:
             name = wording.for_html(found.similarity_of or "without a name")
-            st.html(f"<p class='note'>Similarities in the cache {name}.</p>")
+            paragraph(f"Similarities in the cache {name}.")
             alt = "Hits and misses by the similarity of the nearest entry"
             chart(similarity(found), "cache_similarity", alt)
-        st.html("<p class='note'>In a terminal: <code>tailspan caches</code>.</p>")
+        paragraph("In a terminal: <code>tailspan caches</code>.")
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
-    """Return sentences about the hit rate, and the time and the cost that hits saved."""
+    """The hit rate, and what hits saved."""
     text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
@@ -86,24 +83,20 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
 
 
 def table(found: CachesAnswer) -> str:
-    """Return the lookups by tenant and route as a table."""
-    head = (
-        "<tr><th>tenant</th><th>route</th><th>hits</th><th>misses</th><th>hit rate</th>"
-        "<th>95 % interval</th><th>hit p50</th><th>hit p95</th><th>lookup, hit</th>"
-        "<th>lookup, miss</th><th>saved</th><th>engine time</th></tr>"
-    )
-    rows = "".join(_row(each) for each in found.groups[:MAX_ROWS])
+    """The lookups by tenant and route as a table."""
+    heads = ["tenant", "route", "hits", "misses", "hit rate", "95 % interval", "hit p50"]
+    heads += ["hit p95", "lookup, hit", "lookup, miss", "saved", "engine time"]
     more = len(found.groups) - MAX_ROWS
     note = (
         f"<p class='note'>… and {more:,} more: <code>tailspan caches</code>.</p>"
         if more > 0
         else ""
     )
-    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
+    return tables.table(heads, map(_row, found.groups[:MAX_ROWS]), "payers") + note
 
 
-def _row(group: CacheGroup) -> str:
-    cells = (
+def _row(group: CacheGroup) -> tuple[str, ...]:
+    return (
         *(wording.UNKNOWN if each is None else wording.for_html(each) for each in group.labels),
         wording.count(group.hits),
         wording.count(group.misses),
@@ -116,7 +109,6 @@ def _row(group: CacheGroup) -> str:
         wording.usd(group.saved_usd),
         wording.seconds(group.saved_engine_s),
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _rate(group: CacheGroup) -> str:
@@ -131,10 +123,7 @@ def _interval(group: CacheGroup) -> str:
 
 
 def similarity(found: CachesAnswer) -> go.Figure:
-    """Draw the hits and misses by similarity.
-
-    The similarity is between the prompt and the nearest entry of a semantic cache.
-    """
+    """Draw the hits and misses by the prompt's similarity to the nearest cache entry."""
     figure = go.Figure()
     xs = [each.from_similarity + 0.5 / BINS for each in found.similarity]
     for name, ys, colour in (
@@ -169,19 +158,15 @@ def similarity(found: CachesAnswer) -> go.Figure:
         fixedrange=True, title={"text": "similarity of the nearest entry", "standoff": 4}
     )
     figure.update_yaxes(
-        tickvals=ticks,
-        ticktext=[wording.number(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.number),
         fixedrange=True,
         title={"text": "lookups", "standoff": 6},
     )
-    figure.update_layout(
+    return charts.plain(
+        figure,
+        240,
+        {"t": 52, "b": 44},
         barmode="stack",
-        height=240,
-        margin={**charts.MARGIN, "t": 52, "b": 44},
         legend=charts.LEGEND,
         showlegend=True,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
     )
-    return figure

@@ -1,4 +1,4 @@
-"""Draw a bill's parts, the cost over time, and the rate at which self-hosting is cheaper. Pure."""
+"""A bill's parts, the cost over time, and the break-even rate. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from ui.views.cost.read import CostStep
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""A smaller share of the bill is not drawn, because it would be invisible."""
+"""A smaller share of the bill is invisible."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class BillPart:
-    """A part of the bill. The bar of the part begins at `from_usd`, where the previous bar ends."""
+    """A part of the bill. Its bar begins at `from_usd`, where the previous bar ends."""
 
     name: str
     usd: float
@@ -46,7 +46,7 @@ MEANINGS: Final = {
 
 
 def parts(line: BillLine) -> list[BillPart]:
-    """Return the bill's parts in order, without parts that are too small to see."""
+    """The bill's parts in order, without parts that are too small to see."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -79,46 +79,26 @@ def waterfall(line: BillLine) -> go.Figure:
             _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, text)
         )
     sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of all parts"
-    figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, "#85817a", "", sum_))
+    figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, colours.TOTAL, "", sum_))
     high = max([line.bill_usd, *(part.from_usd + max(0.0, part.usd) for part in found)])
     low = min([0.0, *(part.from_usd + min(0.0, part.usd) for part in found)])
     ticks = charts.linear_ticks(high)
     figure.update_xaxes(
         range=[low * 1.2, high * 1.62],
-        tickvals=ticks,
-        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_usd),
         fixedrange=True,
         zeroline=True,
         zerolinecolor=colours.OUTLINE,
         title={"text": "US dollars", "standoff": 4},
     )
-    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
-    figure.update_layout(
-        height=84 + 28 * (len(found) + 1),
-        margin={**charts.MARGIN, "l": 92, "t": 18, "b": 40},
-        bargap=0.32,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    return charts.waterfall(figure, len(found) + 1, left=92)
 
 
 def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, text: str) -> go.Bar:
-    return go.Bar(
-        y=[name],
-        x=[usd],
-        base=[from_usd],
-        orientation="h",
-        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
-        text=[f"{wording.usd(usd)}{f'  {share}' if share else ''}"],
-        textposition="outside",
-        cliponaxis=False,
-        customdata=[text.replace("<br>", "; ")],
-        hovertemplate=f"{text}<extra></extra>",
-        showlegend=False,
-        name=name.removeprefix("<b>").removesuffix("</b>"),
-    )
+    label = f"{wording.usd(usd)}{f'  {share}' if share else ''}"
+    bar = charts.step_bar(name, from_usd, usd, colour, label, text)
+    series = name.removeprefix("<b>").removesuffix("</b>")
+    return bar.update(customdata=[text.replace("<br>", "; ")], name=series)
 
 
 def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> go.Figure:
@@ -136,10 +116,7 @@ def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> g
 def payers_over_time(
     steps: Sequence[CostStep], label: str, window: Window, zone: tzinfo
 ) -> go.Figure:
-    """Draw the cost per hour over time for each value of a label, such as each tenant.
-
-    The most expensive values are drawn separately, and all other values as one sum.
-    """
+    """Draw the cost per hour by the values of a label, the cheapest values as one sum."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
         for step in steps
@@ -187,8 +164,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[min(downs, default=0.0) * 1.1, max(top * 1.08, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_usd),
         title={"text": "US dollars per hour", "standoff": 6},
     )
     figure.update_layout(barmode="relative")
@@ -241,27 +217,18 @@ def break_even(
     ticks, across = charts.linear_ticks(top), charts.linear_ticks(most)
     figure.update_xaxes(
         range=[0, most],
-        tickvals=across,
-        ticktext=[wording.number(tick) for tick in across],
+        **charts.axis_ticks(across, wording.number),
         fixedrange=True,
         title={"text": "requests per second", "standoff": 4},
     )
     figure.update_yaxes(
         range=[0, top * 1.05],
-        tickvals=ticks,
-        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_usd),
         fixedrange=True,
         title={"text": "US dollars per hour", "standoff": 6},
     )
-    figure.update_layout(
-        height=HEIGHT + 30,
-        margin={**charts.MARGIN, "t": 84, "b": 44},
-        legend={**charts.LEGEND, "y": 1.36},
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    legend = {**charts.LEGEND, "y": 1.36}
+    return charts.plain(figure, HEIGHT + 30, {"t": 84, "b": 44}, legend=legend)
 
 
 def table_rows(
@@ -270,10 +237,10 @@ def table_rows(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> list[list[object]]:
-    """Return the rows of a CSV with the cost of each group. The first row is the header.
+    """The groups' costs for a CSV, with a header.
 
-    Costs are in US dollars and not rounded. An unknown value is an empty cell. `managed_usd` is the
-    price at a managed API, by the group's label values.
+    Costs are US dollars, not rounded; an unknown value is an empty cell. `managed_usd` is by the
+    group's label values.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

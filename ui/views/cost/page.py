@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
@@ -17,13 +17,12 @@ from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from roofline.peakfile import peaks_in_force
 from store.queries import newest_unix_ns
-from ui.frame import navigation, no_data, selection
+from ui.frame import controls, no_data, selection
 from ui.frame.context import CannotShow, Context
-from ui.frame.navigation import choice
 from ui.frame.view import PAYERS
 from ui.kit import wording
 from ui.kit.downloads import cell
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.terms import TERMS
 from ui.views.cost import caches, charts, words
 from ui.views.cost.read import RangeCosts, read_spending
@@ -34,28 +33,27 @@ BILL_HELP: Final = (
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 SIDES_HELP: Final = (
-    "The cost of the time in engine steps. A model of the steps divides it between prefill and"
-    " decode. MFU is the share of the GPUs’ peak FLOP/s, and MBU the share of their peak memory"
-    " bandwidth, that was used during the time of prefill or decode. Prefill is usually limited by"
-    " arithmetic, decode by memory."
+    "The cost of the time in engine steps, divided by a model of the steps. MFU and MBU: the "
+    "used share of the GPUs’ peak FLOP/s and memory bandwidth. Arithmetic usually limits "
+    "prefill, and memory limits decode."
 )
 PAYERS_HELP: Final = (
-    "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
-    "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
-    "was up. **Managed**: the price of the same tokens at managed APIs. **Lost**: the cost of "
-    "responses that were not delivered. Each name links to its requests."
+    "A request is billed its share of its engine's steps, and the work repeated for it. Idle "
+    "time is billed to none. **Per hour**: per hour in which an engine was up. **Managed**: "
+    "the price of the same tokens at managed APIs. **Lost**: the cost of responses that were "
+    "not delivered. Each name links to its requests."
 )
 MANAGED_HELP: Final = (
-    "The price of the same tokens at the managed model that matches the served one, with "
-    "cached tokens priced separately (genai-prices, bundled). Break-even: the request rate at "
-    "which the managed price of this mix of requests equals the engines' fixed cost."
+    "The price of the same tokens at the matching managed model (genai-prices, bundled). "
+    "Cached tokens are priced separately. Break-even: the request rate at which the managed "
+    "price of this mix equals the engines' fixed cost."
 )
 START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=prices.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class CostData:
-    """The data of the page for one range."""
+    """The data of the page."""
 
     spending: RangeCosts
     cached: CachesAnswer
@@ -63,7 +61,7 @@ class CostData:
 
     @property
     def simulated(self) -> bool:
-        """True if any data comes from the simulator."""
+        """Whether any data comes from the simulator."""
         return self.spending.simulated
 
 
@@ -104,7 +102,7 @@ def show(context: Context, seen: CostData) -> None:
         _no_bill(context, found)
         caches.show(seen.cached, view)
         return
-    st.html(f"<p class='headline'>{words.sentence(found, total, view)}</p>")
+    paragraph(words.sentence(found, total, view), "headline")
     _notes_below_headline(found, total)
     if found.bill.unpriced:
         _unpriced(found)
@@ -122,31 +120,22 @@ def show(context: Context, seen: CostData) -> None:
     _managed(found, total)
     caches.show(seen.cached, view)
     for note in words.notes(found, zone):
-        st.html(f"<p class='note'>{note}</p>")
+        paragraph(note)
 
 
 def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
     if advice := words.advice(total):
-        st.html(f"<p class='note'>{advice}</p>")
+        paragraph(advice)
     rounded = "The range is widened to whole minutes."
-    st.html(f"<p class='note'>{words.rates(found.bill)} {rounded}</p>")
+    paragraph(f"{words.rates(found.bill)} {rounded}")
     if found.energy is not None and found.energy.joules > 0:
-        st.html(f"<p class='note'>{words.drawn(found.energy)}</p>")
+        paragraph(words.drawn(found.energy))
 
 
 def _payers(context: Context, found: RangeCosts) -> None:
     view, zone = context.view, context.zone
     with chapter("Cost by label", PAYERS_HELP):
-        st.session_state["per"] = view.per
-        st.segmented_control(
-            "Costs by",
-            PAYERS,
-            key="per",
-            required=True,
-            format_func=lambda name: f"by {name}",
-            label_visibility="collapsed",
-            on_change=_per_chosen,
-        )
+        controls.setting("per", "Costs by", PAYERS, "by {}".format)
         groups = groups_of(found.costs, (view.per,))
         if not groups:
             no_data.nothing_in_view(context)
@@ -165,7 +154,7 @@ def _payers(context: Context, found: RangeCosts) -> None:
                 on_click="ignore",
             )
         if note := words.how_priced(groups):
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     if found.usd:
         explanation = (
             f"Cost of the requests per hour, by {view.per}. The most expensive values are shown"
@@ -192,7 +181,7 @@ def _managed(found: RangeCosts, total: BillLine) -> None:
                 if each.labels[0] is not None and each.labels[0] not in known
             ]
             for why in found.not_compared[:3]:
-                st.html(f"<p class='note'>Not compared: {wording.for_html(why, 300)}</p>")
+                paragraph(f"Not compared: {wording.for_html(why, 300)}")
             st.code(words.managed_example(others), language="yaml")
             st.code(START, language="bash")
     if found.break_even is not None:
@@ -212,7 +201,7 @@ def _managed(found: RangeCosts, total: BillLine) -> None:
 
 def _unpriced(found: RangeCosts) -> None:
     reasons = words.without_price(found.bill.unpriced)
-    st.html(f"<p class='notice'>No price: {reasons}</p>")
+    paragraph(f"No price: {reasons}", "notice")
     with st.expander("How to set a price"):
         _give_price(found)
 
@@ -237,12 +226,6 @@ def _give_price(found: RangeCosts) -> None:
     st.markdown("Write your prices to a file, `prices.yaml`, and start Tailspan with this file:")
     st.code(words.price_example(found.bill.unpriced), language="yaml")
     st.code(START, language="bash")
-
-
-@choice
-def _per_chosen() -> None:
-    if (chosen := st.session_state["per"]) in PAYERS:
-        navigation.change(replace(navigation.current(), per=chosen))
 
 
 def _csv(rows: list[list[object]]) -> str:

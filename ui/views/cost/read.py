@@ -1,9 +1,7 @@
-"""Compute the costs of a time range: the bill, the cost per group, and the cost over time.
+"""The costs of a range: the bill, the cost per group, and the cost over time.
 
-The costs come from rollups and from the engines' data by the minute, so the computing time does not
-depend on the number of requests. The bill is the cost of engines, so only the filter by replica
-applies to the bill. All filters apply to the cost per group. The cost over time has steps of 1 to
-15 minutes for ranges of up to three hours. Longer ranges have steps of an hour or a day.
+They come from rollups and the engines' minutes, whatever the number of requests. Only the filter by
+replica applies to the bill; all filters apply to the groups.
 """
 
 from collections import defaultdict
@@ -35,20 +33,16 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Each pair has the maximum length of a range, and the length of the steps for such a range, in
-seconds."""
+"""(maximum length of a range, length of its steps), in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
-"""Ranges longer than this are shown by the day."""
+"""Longer ranges are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostStep:
-    """The cost in one step of time: the bill (`line`), and the cost of requests per group.
+    """The bill (`line`; None if no engine was up) and the requests' costs in a time step.
 
-    `line` is None if no engine was up. The step in which the first engine came up begins at the
-    instant when it came up. The step in which an engine was last up ends at the last instant when
-    it was up. So the last step of a live page ends at the latest data, not at the end of the
-    minute, hour or day.
+    Steps are cut to the time in which an engine was up.
     """
 
     from_unix_ns: int
@@ -58,7 +52,7 @@ class CostStep:
 
     @property
     def hours(self) -> float:
-        """Length of this time step in hours."""
+        """Length in hours."""
         return (self.to_unix_ns - self.from_unix_ns) / SECOND_NS / HOUR_S
 
 
@@ -67,27 +61,25 @@ class RangeCosts:
     """The costs of a range."""
 
     window: Window
-    """The range, extended to whole minutes."""
+    """The range in whole minutes."""
     bill: Bill
     costs: RequestCosts
     steps: Sequence[CostStep]
     compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """The request rate above which self-hosting is cheaper. None if a price is missing, or if a
-    filter excludes requests."""
+    """None if a price is missing, or if a filter excludes requests."""
     energy: Energy | None
     sides: Sides
-    """The cost of the time in engine steps, divided between prefill and decode."""
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Data about engine time before this instant was deleted."""
+    """Earlier engine time was deleted."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests in US dollars, or None if no request has a price."""
+        """In US dollars; None if no request has a price."""
         return self.costs.total_usd
 
     @property
@@ -104,12 +96,12 @@ def read_spending(
     objectives: Sequence[Objective] = (),
     peaks: Mapping[str, Any] | None = None,
 ) -> RangeCosts:
-    """Return the cost of a range.
+    """The costs of a range.
 
     Args:
         equals: labels of the requests. A filter by replica also applies to engines.
-        objectives: the SLOs. The engines can serve a request rate if the SLOs are met at that rate.
-        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table.
+        objectives: the SLOs that a sustainable request rate must meet.
+        peaks: the user's peaks, which override the built-in table.
     """
     replica = equals.get("replica")
     read_ = of_replica(read_billing_data(engine, window, DIMENSIONS), replica)
@@ -157,8 +149,7 @@ def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, st
 
 
 def _while_up(step: CostStep, up_unix_ns: tuple[int, int] | None) -> CostStep:
-    """Return the step, shortened to the time from the first to the last instant at which an engine
-    was up."""
+    """Shorten a step to the time from the first to the last instant at which an engine was up."""
     start, end = up_unix_ns or (0, 0)
     return replace(
         step,
@@ -177,10 +168,7 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[CostStep]:
-    """Divide a bill into steps of `step_s` seconds: one or several hours.
-
-    The first and the last step contain only the part in the range.
-    """
+    """Divide a bill into steps of `step_s` seconds (whole hours), cut at the ends of the range."""
     lines: dict[int, list[BillLine]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)

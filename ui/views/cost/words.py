@@ -1,9 +1,5 @@
-"""Write the texts and tables of the Cost page.
+"""The texts and tables of the Cost page. Pure HTML; external text is escaped."""
 
-Pure. The result is HTML in which all external text is escaped.
-"""
-
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
@@ -21,22 +17,21 @@ from telemetry.requests import PricedBy
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import colours, wording
+from ui.kit.tables import table
 from ui.kit.terms import term
-from ui.kit.wide_table import wide_table
 from ui.views.cost.read import RangeCosts
 
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""The page mentions idle time if it is more than this share of the bill."""
+"""Idle time above this share of the bill is mentioned."""
 NOTHING: Final = 0.005
-"""Because the range is widened to whole minutes, a part of the bill may be wrong by up to this
-share of the bill. A part may even be negative."""
+"""The widening to whole minutes may falsify a part by this share of the bill."""
 UNKNOWN_NAME: Final = "unknown"
 
 
 def sentence(found: RangeCosts, total: BillLine, view: View) -> str:
-    """Return the bill in one sentence, with the share of the selected requests."""
+    """The bill, and the share of the selected requests."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
     if "replica" in view.equals:
@@ -77,32 +72,25 @@ def _for_requests(total: BillLine) -> str:
 
 
 def sides(found: Sides, total: BillLine) -> str:
-    """Return a table of prefill and decode: cost, time in steps, MFU and MBU.
-
-    MFU is the share of the peak FLOP/s. MBU is the share of the peak memory bandwidth.
-    """
+    """Prefill and decode: cost, time in steps, MFU (of peak FLOP/s) and MBU (of peak bandwidth)."""
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
-        used = "".join(
-            f"<td>{wording.UNKNOWN if ratio is None else wording.percent(ratio)}</td>"
-            for ratio in (each.mfu, each.mbu)
-        )
+        used = (wording.percent(each.mfu), wording.percent(each.mbu))
         rows.append(
-            f"<tr><td>{each.name}{role}</td><td>{wording.usd(each.usd)}</td>"
-            f"<td>{_share(each.usd, total)}</td><td>{wording.span(each.busy_s)}</td>{used}</tr>"
+            (
+                f"{each.name}{role}",
+                wording.usd(each.usd),
+                _share(each.usd, total),
+                wording.span(each.busy_s),
+                *used,
+            )
         )
     if abs(found.undivided_usd) > NOTHING * total.bill_usd:
-        rows.append(
-            "<tr><td>not divided <small>no step model</small></td>"
-            f"<td>{wording.usd(found.undivided_usd)}</td>"
-            f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
-        )
-    return wide_table(
-        "<table class='data short'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
-        "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>"
-    )
+        undivided = (wording.usd(found.undivided_usd), _share(found.undivided_usd, total))
+        rows.append(("not divided <small>no step model</small>", *undivided, "", "", ""))
+    heads = ("side", "cost", "share of the bill", "time in steps", "MFU", "MBU")
+    return table(heads, rows, "short")
 
 
 def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str:
@@ -117,7 +105,7 @@ def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str
 
 
 def advice(total: BillLine) -> str | None:
-    """Return advice about an unusually large part of the bill, or None if there is no such part."""
+    """Advice about an unusually large part of the bill, or None."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
@@ -136,7 +124,7 @@ def advice(total: BillLine) -> str | None:
 
 
 def rates(bill: Bill) -> str:
-    """Return the prices of the engines, each with its source."""
+    """The prices of the engines, with their sources."""
     named = sorted(
         {
             f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
@@ -158,18 +146,12 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """Return the cost per group as a table with bars. A group's name links to its requests.
-
-    `managed_usd` is the price at a managed API, by the group's label values.
-    """
+    """The cost per group, with bars and links to its requests. `managed_usd` is by label values."""
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
-    head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>per hour</th><th>managed</th>"
-        "<th>requests</th><th>per request</th>"
-        "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
-    )
-    rows = "".join(
+    heads = [label, "cost", "share", "per hour", "managed", "requests", "per request"]
+    heads += ["per 1,000 tokens in", "out", "recomputed", "lost"]
+    rows = [
         _row(
             each,
             label,
@@ -178,10 +160,10 @@ def payers(
             (usd_per_hour(each.usd, bill), managed_usd.get(each.labels)),
         )
         for each in groups[:MAX_ROWS]
-    )
+    ]
     more = len(groups) - MAX_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
-    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
+    return table(heads, rows, "payers") + note
 
 
 def _row(
@@ -190,20 +172,21 @@ def _row(
     view: View,
     sizes_usd: tuple[float, float],
     beside_usd: tuple[float | None, float | None],
-) -> str:
+) -> tuple[str, ...]:
     whole, most = sizes_usd
     value = group.labels[0]
     name = UNKNOWN_NAME if value is None else wording.for_html(value)
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
-        name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of the group's requests have a price, do not show the cost per token: it would be
-    # too low, because the tokens of all requests count.
+        name = wording.anchor(href, name)
+    # The tokens of all requests count: with unpriced ones, the cost per token would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
     width = 0.0 if not most else (group.usd or 0.0) / most * 100
-    cells = (
+    bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
+    return (
+        f"{name}{bar}",
         wording.usd(group.usd),
         wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
         *map(wording.usd, beside_usd),
@@ -215,12 +198,10 @@ def _row(
         wording.usd(group.wasted_usd) if group.wasted_usd else wording.UNKNOWN,
         wording.usd(group.lost_usd) if group.lost_usd else wording.UNKNOWN,
     )
-    bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
-    return f"<tr><td>{name}{bar}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def how_priced(groups: Sequence[BillGroup]) -> str:
-    """Return a sentence if a cost was computed without the step ledger, otherwise ""."""
+    """A sentence if a cost was computed without the step ledger, otherwise ""."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -232,28 +213,26 @@ def how_priced(groups: Sequence[BillGroup]) -> str:
 
 
 def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> str:
-    """Return a table of the self-hosted and the managed cost, by model."""
+    """The self-hosted and the managed cost, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
-    rows = "".join(
-        f"<tr><td>{wording.for_html(each.model)}</td>"
-        f"<td>{wording.for_html(f'{each.at.provider} {each.at.model}', 60)}</td>"
-        f"<td>{wording.count(each.tokens.prompt)}</td><td>{wording.count(each.tokens.cached)}</td>"
-        f"<td>{wording.count(each.tokens.output)}</td>"
-        f"<td>{wording.usd(own.get(each.model))}</td><td>{wording.usd(each.usd)}</td></tr>"
+    rows = [
+        (
+            wording.for_html(each.model),
+            wording.for_html(f"{each.at.provider} {each.at.model}", 60),
+            wording.count(each.tokens.prompt),
+            wording.count(each.tokens.cached),
+            wording.count(each.tokens.output),
+            wording.usd(own.get(each.model)),
+            wording.usd(each.usd),
+        )
         for each in compared
-    )
-    return wide_table(
-        "<table class='data payers'><tr><th>model</th>"
-        "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
-        f"<th>self-hosted</th><th>managed</th></tr>{rows}</table>"
-    )
+    ]
+    heads = ["model", "compared with", "tokens in", "cached tokens in", "out"]
+    return table([*heads, "self-hosted", "managed"], rows, "payers")
 
 
 def against(found: RangeCosts, total: BillLine) -> str:
-    """Return sentences that compare the bill with the same tokens at a managed API.
-
-    The sentences include the break-even rate, above which self-hosting is cheaper.
-    """
+    """The bill compared with the same tokens at a managed API, with the break-even rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -297,13 +276,13 @@ def against(found: RangeCosts, total: BillLine) -> str:
 
 
 def now_rps(found: RangeCosts) -> float:
-    """Return the mean request rate per second while an engine was up."""
+    """Requests per second while an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """Return an example of an entry in the price file, to compare a model with a managed API."""
+    """An entry of the price file that compares a model with a managed API."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
@@ -312,7 +291,7 @@ def managed_example(models: Sequence[str]) -> str:
 
 
 def price_example(unpriced: Sequence[Unpriced]) -> str:
-    """Return an example price file for the servers without a price."""
+    """A price file for the servers without a price."""
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
@@ -333,7 +312,7 @@ def _yaml(text: str) -> str:
 
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
-    """Return which servers have no price, and the reason."""
+    """Which servers have no price, and why."""
     reasons = []
     for each in unpriced[:MAX_UNPRICED]:
         what = (
@@ -349,7 +328,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 
 
 def drawn(found: Energy) -> str:
-    """Return a sentence about the energy that the GPUs used, and its CO₂."""
+    """The energy that the GPUs used, and its CO₂."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else ", estimated from idle time"
     grams = found.co2_g
@@ -365,7 +344,7 @@ def drawn(found: Energy) -> str:
 
 
 def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
-    """Return notes about time and requests that the bill omits or bills inexactly."""
+    """Notes about time and requests that the bill omits or bills inexactly."""
     sentences = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)

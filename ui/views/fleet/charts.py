@@ -78,10 +78,7 @@ def _line(replica: ReplicaRow, measure: Measure, fleet: FleetReplicas) -> list[f
 
 
 def as_csv(replicas: Sequence[ReplicaRow], fleet: FleetReplicas) -> str:
-    """Return all measures of all replicas as CSV, with a row for each replica and bin.
-
-    An unknown value is an empty cell. Times are in UTC.
-    """
+    """All measures as CSV, a row per replica and bin. Empty cell: unknown. Times are in UTC."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(["replica", "from_utc", "bin_s", *MEASURES])

@@ -1,7 +1,4 @@
-"""Find the replicas' current configurations, and how they differ within a model. Pure.
-
-Different models need different arguments, so only replicas of the same model are compared.
-"""
+"""The replicas' configurations, and how they differ within a model. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +7,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes report the same start of a replica. Reports that are closer together than this
-count as one start."""
+"""Processes that report the same start of a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +19,13 @@ class ConfigGroup:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the model's most common configuration. In each difference, `before` is the
-    value in the most common configuration."""
+    """From the model's most common configuration, whose values are `before`."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
-    """Return the current configurations, the most common first.
+    """The current configurations, by model, the most common first.
 
-    `starts` has the latest start of each engine. `replicas` has the replicas that still run. Starts
-    of other replicas are ignored.
+    `starts` has the latest start of each engine. Those of replicas not in `replicas` are ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -58,10 +52,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
 
 
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
-    """Return each replica's arguments that differ from the most common configuration.
-
-    The result has, by replica, a list with one text per argument.
-    """
+    """By replica, texts about arguments that differ from the most common configuration."""
     by_replica: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -73,7 +64,7 @@ def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """Return an argument's value as on the command line, or a dash."""
+    """An argument's value as on the command line, or a dash."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -84,10 +75,10 @@ def shown(value: object) -> str:
 def restarts(
     began: Mapping[str, Iterable[int]], ran_before: Iterable[str], from_unix_ns: int
 ) -> dict[str, list[int]]:
-    """Return the times at which each replica restarted since an instant.
+    """When each replica restarted since an instant.
 
-    `began` has the start times of all processes, in unix ns. `ran_before` has the replicas that ran
-    before the instant. The first start of any other replica is not a restart.
+    `began` has all processes' start times in unix ns. The first start of a replica not in
+    `ran_before` is no restart.
     """
     earlier = set(ran_before)
     found = {}

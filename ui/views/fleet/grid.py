@@ -1,9 +1,8 @@
-"""Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
+"""A grid per measure: a row per replica, a column per bin. Pure.
 
-Pure. For a gauge, a cell has the maximum in the bin. Numbers of requests are then summed over the
-replica's engines; for all other gauges, the cell has the maximum over the engines. For a counter, a
-cell has the rate per second in the bin, or the ratio of two counters' increases. Each process of an
-engine counts a part of the engine's work, so the rates of the processes are summed.
+A gauge is the maximum in the bin; numbers of requests are summed over a replica's engines. A
+counter is the rate per second, summed over processes (each counts a part of the work), or a ratio
+of increases.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
-from ui.kit.columns import FloatArray, IntArray
+from ui.kit.columns import FloatArray, IntArray, highest_per_cell
 
 ENGINE_COLUMNS: Final = (
     *("replica", "engine", "process", "started_unix_ns", "at_unix_ns", "source"),
@@ -30,22 +29,20 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples in which requests were queued. The page shows this share as text, not as a
-chart."""
+"""The share of samples with queued requests."""
 
 Grid = FloatArray
-"""The values of one measure, as (replicas, bins). A cell without a sample is NaN."""
+"""(replicas, bins) values of one measure; NaN without a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and the number of the engine process that sent each sample. The samples of one
-    process are called a line."""
+    """The samples, and the engine process (line) that sent each."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) the row of each line's replica in the grids; −1 if the replica is not selected."""
+    """(lines,) the row of each line's replica in the grids; −1 if it is not selected."""
     engine: IntArray
     """(lines,) the index of each line's engine among the engines of all replicas."""
 
@@ -53,11 +50,11 @@ class _Lines:
 def engine_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the grid of each measure of engines, by the key of the measure.
+    """The grid of each engine measure.
 
     Args:
         table: with `ENGINE_COLUMNS`.
-        replicas: one per row of a grid.
+        replicas: the rows of a grid.
         index: (samples,) the bin of each sample.
     """
     if not table.num_rows:
@@ -112,9 +109,9 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the mean bandwidth and the lowest clock of each replica's GPUs, as grids.
+    """The mean bandwidth and the lowest clock of replicas' GPUs, from `GPU_COLUMNS`.
 
-    `table` has `GPU_COLUMNS`. `index` is (samples,), the bin of each sample.
+    `index` is (samples,), the bin of each sample.
     """
     if not table.num_rows:
         return {}
@@ -142,7 +139,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
-    # numpy compares rows of several columns slowly, so replace (replica, engine) by one number.
+    # numpy compares rows of several columns slowly: one number for (replica, engine).
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -152,13 +149,13 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """Return the index of each key among the sorted distinct keys."""
+    """The index of each key among the distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return the row of each sample's replica, or −1 if it is not selected."""
+    """The row of each sample's replica; −1 if it is not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
     found: IntArray = of_code[samples.replica.codes].astype(np.int64)
@@ -169,10 +166,7 @@ def _maximum_per_bin(
     of: _Lines, values: FloatArray, index: IntArray, bins: int, replicas: int, add: bool
 ) -> Grid:
     engines = int(of.engine.max()) + 1
-    highest = np.full((engines, bins), -np.inf)
-    there = np.isfinite(values)
-    np.maximum.at(highest, (of.engine[of.line[there]], index[there]), values[there])
-    highest[np.isneginf(highest)] = np.nan
+    highest = highest_per_cell(values, of.engine[of.line], index, (engines, bins))
     replica_of_engine = np.full(engines, -1, dtype=np.int64)
     replica_of_engine[of.engine] = of.replica
     grid = np.full((replicas, bins), np.nan)
@@ -206,7 +200,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum of the values in each cell, or NaN without a known value."""
+    """NaN in cells without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

@@ -8,14 +8,13 @@ from typing import Final
 import streamlit as st
 
 from store.queries import request_count
-from ui.frame import navigation, no_data, selection
+from ui.frame import controls, no_data, selection
 from ui.frame.address import link
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.views.fleet import charts, roofline, starts, table, words
 from ui.views.fleet.read import FleetData, read_fleet
 from ui.views.fleet.replicas import ReplicaRow
@@ -23,25 +22,23 @@ from ui.views.fleet.replicas import ReplicaRow
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
-    "Replicas with problems come first. Each number is for the whole range: the maximum for "
-    "waiting, running, KV cache and longest step, the minimum for the clock, and the mean for all "
-    "other measures. The "
+    "Replicas with problems come first. Numbers cover the range: the maximum for waiting, "
+    "running, KV cache and longest step, the minimum for the clock, otherwise the mean. The "
     "lines have the same scale for all replicas."
 )
 SIDE_HELP: Final = (
     f"One measure of all replicas over time, in the order of the table. {selection.HELP}"
 )
 BOUND_HELP: Final = (
-    "The duration of each engine's steps, compared with the time that their memory traffic and "
-    "arithmetic would take at the device's peak. The bottleneck is memory (more requests per step "
-    "cost little), arithmetic (more requests make each step longer), neither (CPU, launches, "
-    "communication), or too little load. "
-    "Bytes and FLOPs are computed from the model's shape and the step ledger. The bytes are "
-    "also compared with the measured memory bandwidth."
+    "The duration of each engine's steps, compared with the time that their memory traffic "
+    "and arithmetic would take at the device's peak. The bottleneck is memory (more requests "
+    "per step cost little), arithmetic (more requests make steps longer), neither (CPU, "
+    "launches, communication), or too little load. Bytes and FLOPs come from the model's "
+    "shape and the step ledger."
 )
 CONFIG_HELP: Final = (
-    "The arguments of each engine's last start, by model, and the arguments in which replicas of "
-    "the same model differ."
+    "The arguments of each engine's last start, by model, and where replicas of the same "
+    "model differ."
 )
 
 
@@ -68,14 +65,13 @@ def _no_replica(context: Context, found: FleetData) -> None:
         no_data.nothing_in_view(context)
     st.html(
         "<p class='note'>This page shows the state that engines report every second. Servers that "
-        "send only spans do not report it: install the plugin there, or scrape their /metrics with "
-        "<code>tailspan up --scrape URL</code>.</p>"
+        "send only spans need the plugin, or <code>tailspan up --scrape URL</code>.</p>"
     )
 
 
 def _replicas(context: Context, found: FleetData) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
-    st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
+    paragraph(words.sentence(fleet, found.incident), "headline")
     for note in (
         words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
         words.without_samples(found.without_samples, found.requests_one_in),
@@ -85,7 +81,7 @@ def _replicas(context: Context, found: FleetData) -> None:
         data_sources.scraped(found.scraped_replicas),
     ):
         if note:
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     with chapter("Replicas", TABLE_HELP):
         table.show(
             fleet,
@@ -114,7 +110,7 @@ def _replicas_not_drawn(left_out: Sequence[ReplicaRow]) -> None:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(
             f"<p class='note'>Not drawn, with fewer problems: {named}. "
-            "Filter by replica to draw another replica.</p>"
+            "Filter by replica to draw one.</p>"
         )
 
 
@@ -125,7 +121,7 @@ def _one_measure(context: Context, found: FleetData) -> None:
     measure = MEASURES[chosen]
     with chapter("One measure over time", SIDE_HELP):
         bin_ = wording.span(found.fleet.bins.width_s)
-        st.html(f"<p class='note'>{html.escape(measure.meaning)} {bin_}.</p>")
+        paragraph(f"{html.escape(measure.meaning)} {bin_}.")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.session_state["measure"] = chosen
             st.selectbox(
@@ -135,7 +131,8 @@ def _one_measure(context: Context, found: FleetData) -> None:
                 format_func=lambda key: f"{MEASURES[key].name}, {MEASURES[key].unit}",
                 label_visibility="collapsed",
                 width=260,
-                on_change=_measure_chosen,
+                on_change=controls.setting_chosen,
+                args=("measure",),
             )
             st.download_button(
                 "All measures",
@@ -156,8 +153,3 @@ def _one_measure(context: Context, found: FleetData) -> None:
                 "the whole range"
             ),
         )
-
-
-@choice
-def _measure_chosen() -> None:
-    navigation.change(replace(navigation.current(), measure=st.session_state["measure"]))

@@ -35,7 +35,7 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MAX_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Maximum number of starts whose first requests are examined. Each start needs one query."""
+"""Starts whose first requests are examined, with one query each."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
@@ -43,28 +43,24 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "st
 
 @dataclass(frozen=True, slots=True)
 class FleetData:
-    """The data that the page shows."""
+    """The data of the page."""
 
     window: Window
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """For a long range, only the samples in short intervals are read. The value is the time in
-    seconds from the start of one interval to the start of the next. The value is None if all
-    samples were read."""
+    """Seconds between the intervals in which a long range's samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
     scraped_replicas: int
     without_samples: int
-    """Number of replicas that sent requests but no engine samples, counted in the rows that were
-    read."""
+    """Replicas with requests but no engine samples, among the rows that were read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Labels that the active filters use, but that engines do not have. Filters by these labels
-    apply only to requests."""
+    """Engines do not have these labels: filters by them apply only to requests."""
     incident: IncidentRow | None
 
 
@@ -140,7 +136,7 @@ def _fleet(
         requests_of(request_rows), Servers(engines=samples_of(samples.table))
     )
     labels = found.label("replica")
-    # Omit the TTFT of a non-streamed response: its first byte is also its last byte.
+    # A non-streamed response's first byte is also its last.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -155,17 +151,13 @@ def _fleet(
 
 
 def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
-    """Return the requests of the replicas `names`, and the number of other replicas with requests.
-
-    The page has a row only for replicas with engine samples.
-    """
+    """The requests of the replicas `names`, and the number of other replicas with requests."""
     replicas = rows["replica"].cast(pa.string())
     others = set(replicas.unique().to_pylist()) - {None, *names}
     return rows.filter(pc.is_in(replicas, pa.array(names, pa.string()))), len(others)
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return at most `MAX_BINS` bins, at least as wide as the interval between the samples."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     min_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
@@ -224,7 +216,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """Return the share of each replica's GPU samples with a throttled clock, and the reasons."""
+    """By replica, the share of GPU samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

@@ -1,7 +1,4 @@
-"""Combine each replica's measures, and find its problems. Pure.
-
-A problem is a short text, with the number that shows the problem. Replicas get no score.
-"""
+"""Combine each replica's measures, and find its problems. Pure. Replicas get no score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,30 +20,23 @@ from ui.views.fleet.grid import WAITED, Grid
 SLOW_SHARE: Final = 0.05
 """The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""With fewer slow requests than this, the replicas are not compared."""
+"""With fewer slow requests, the replicas are not compared."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""A replica has a problem if its share of slow requests, divided by the share of the other
-replicas, is at least this. The lower end of the ratio's 95 % interval must reach this value. This
-value is above 1, because with many requests even a tiny difference is significant, but is not a
-problem."""
+"""Minimum lower end of a problem's risk ratio: with many requests, even tiny differences are
+significant."""
 QUEUEING: Final = 0.5
-"""A replica has a problem if requests waited in at least this share of its samples."""
+"""The share of samples with waiting requests that is a problem."""
 RECENT_PARTS: Final = 6
-"""`QUEUEING` is checked for the whole range, and for its last 1/RECENT_PARTS alone. So a queue that
-began only recently is also a problem."""
+"""The last 1/RECENT_PARTS of the range is also checked alone, for a recent queue."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a replica.
-
-    `what` is one or two words, `why` has the number that shows the problem, and `weight` sorts the
-    replicas.
-    """
+    """One or two words, the number that shows the problem, and a weight that sorts replicas."""
 
     what: str
     why: str
@@ -55,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """A replica's number of requests, and the P99 of TTFT with its interval."""
+    """A replica's requests, and the P99 of TTFT with its interval."""
 
     requests: int
     p99_s: float | None
@@ -65,9 +55,9 @@ class ReplicaTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """The servers whose requests are slow more often than those of the other servers.
+    """The servers whose requests are slow more often than others'.
 
-    A server is a replica with one engine, or one engine of a replica with several engines.
+    A server is a replica with one engine, or one of a replica's several engines.
     """
 
     hits: Sequence[RiskRatio]
@@ -79,16 +69,15 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """Facts about one replica, in addition to its measures. An unknown fact is None."""
+    """Facts besides the measures. An unknown fact is None."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of the GPU samples with a throttled clock."""
+    """Share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     differing_arguments: Sequence[str] = ()
-    """Arguments whose values differ from those of most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +86,16 @@ class ReplicaRow:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """The values of each measure over time, as (bins,)."""
+    """(bins,) values of each measure."""
     whole: Mapping[str, float | None]
-    """The value of each measure over the whole range."""
+    """Over the whole range."""
     traffic: ReplicaTraffic | None
     facts: ReplicaFacts
     problems: Sequence[Problem]
 
     @property
     def weight(self) -> int:
-        """The sum of the weights of the replica's problems."""
+        """Sum of the problems' weights."""
         return sum(problem.weight for problem in self.problems)
 
 
@@ -118,8 +107,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of all replicas with several engines: the replica and the engine's number, by the
-    name of the server (see `Imbalance`)."""
+    """By server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
@@ -129,7 +117,7 @@ class FleetReplicas:
 
     @property
     def with_problems(self) -> Sequence[ReplicaRow]:
-        """The replicas with at least one problem."""
+        """Replicas with at least one problem."""
         return [replica for replica in self.replicas if replica.problems]
 
 
@@ -143,12 +131,10 @@ def fleet(
     facts: Mapping[str, ReplicaFacts],
     engines: Mapping[str, EngineName] = MappingProxyType({}),
 ) -> FleetReplicas:
-    """Return the replicas with their measures and problems.
+    """The replicas with their measures and problems.
 
     Args:
-        names: the replicas, in the order of the rows of `over_time` and `whole`.
-        over_time: (replicas, bins) values of each measure.
-        whole: (replicas, 1) values over the whole range.
+        names: the rows of `over_time` (replicas, bins) and `whole` (replicas, 1).
         imbalance: from `imbalance_of`.
         engines: as in `FleetReplicas`.
     """
@@ -231,11 +217,11 @@ def _recent_mean(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
-    """Return the number of requests and the P99 of TTFT, by replica.
+    """Requests and P99 of TTFT, by replica.
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
+        ttft_s: (n,) seconds; NaN if unknown or not streamed.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -256,13 +242,11 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
 
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
-    """Return the servers whose requests are slow more often than those of the other servers.
-
-    Return None if there is only one server, or if there are too few requests.
+    """The servers whose requests are slow more often; None for one server or too few requests.
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
+        ttft_s: (n,) seconds; NaN if unknown or not streamed.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -271,7 +255,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     if there.size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
         return None
     threshold = quantile(values, 1 - SLOW_SHARE)
-    assert threshold is not None  # quantile returns None only without values
+    assert threshold is not None
     slow = values > threshold
     requests = Requests(
         np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}
@@ -291,14 +275,10 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
+    """Whether a server's P99 is significantly higher, and by more than `MIN_GROWTH_RATIO`.
 
-    The ratio of the two P99s must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many
-    requests that are only a little slower would count as slow.
-
-    Args:
-        ttft_s: (n,) TTFT of the requests of all servers, in seconds.
-        its_own: (n,) whether a request is the server's.
+    With many requests, a tiny difference is significant. `ttft_s` is (n,); `its_own` marks the
+    server's.
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:

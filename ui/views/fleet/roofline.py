@@ -1,4 +1,4 @@
-"""Find the bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
+"""The bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,24 +20,21 @@ from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings, sentence
 from telemetry.starts import EngineStart
 from ui.kit import wording
+from ui.kit.tables import table
 from ui.views.fleet.replicas import STALLING
 
 ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns that the roofline model needs in addition to `grid.ENGINE_COLUMNS`."""
+"""Besides `grid.ENGINE_COLUMNS`."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MAX_ROWS: Final = 50
-"""Maximum number of engines to analyse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bottleneck of one engine over the whole range, found with the roofline model.
-
-    If the bottleneck is unknown, `window` is None, and `why` is the reason.
-    """
+    """The bottleneck of one engine over the whole range. If it is unknown, `why` is the reason."""
 
     replica: str
     engine: int
@@ -45,9 +42,9 @@ class Bound:
     window: RooflineWindow | None
     why: str | None = None
     stall_ratio: float | None = None
-    """The share of the step time that scheduled work does not explain."""
+    """Share of the step time that scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """The share of prompt tokens among all tokens of the engine's steps."""
+    """Share of prompt tokens among the steps' tokens."""
 
 
 def bounds(
@@ -56,14 +53,13 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """Return the bottleneck of each engine.
+    """The bottleneck of each engine.
 
     Args:
         samples: with `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
         gpus: with `GPU_COLUMNS` and `grid.GPU_COLUMNS`.
         starts: the latest start of each engine.
-        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table
-            (`roofline.peaks.device_named`).
+        peaks: the user's peaks, which override the built-in table.
     """
     if not samples.num_rows:
         return []
@@ -100,7 +96,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return an engine's stall ratio and prompt ratio, from its step counters."""
+    """Its stall ratio and prompt ratio."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)
@@ -122,7 +118,7 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """Return a table of engines: bottleneck, memory time and compute time."""
+    """A table of engines with their bottlenecks."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -130,11 +126,8 @@ def as_html(found: Sequence[Bound]) -> str:
         if each.replica in several:
             name += f" <small>engine {each.engine}</small>"
         device = wording.for_html(each.device or "", 40)
-        rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_sentences(each)}</td></tr>")
-    return (
-        "<table class='data configs'><thead><tr><th>replica</th><th>device</th>"
-        f"<th>bottleneck</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+        rows.append((name, device, _sentences(each)))
+    return table(("replica", "device", "bottleneck"), rows, "configs")
 
 
 def _sentences(bound: Bound) -> str:
@@ -145,12 +138,7 @@ def _sentences(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: RooflineWindow) -> str:
-    """Return a sentence with the verdict.
-
-    If neither memory nor compute is the bottleneck, the step counters explain the verdict. Only
-    step time that scheduled work does not explain is evidence of an overhead of the CPU or of
-    kernel launches.
-    """
+    """The verdict. Only unexplained step time is evidence of CPU or kernel launch overhead."""
     text = sentence(window)
     if window.verdict is not RooflineVerdict.OVERHEAD_BOUND:
         return text

@@ -1,4 +1,4 @@
-"""Draw the starts of engines: a bar of parts per start, and a table. Pure."""
+"""The starts of engines: a bar of parts per start, and a table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,10 @@ from analysis.starts import Start
 from diagnosis.evidence.start_parts import WORDS
 from telemetry.cold_starts import PARTS, ColdStart
 from ui.kit import colours, wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 MAX_BARS: Final = 12
-"""Maximum number of starts on the page. If there are more starts, the page shows only the newest
-starts."""
+"""The newest starts are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -32,16 +31,15 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""Colours of the parts of a start, from the palette of a request's phases. Starting processes and
-importing modules have the same colour."""
+"""From a request's phases. Starting processes and importing modules share a colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts in the range. For each start, it has the first requests that were
-    slower than all later requests of about the same length.
+    `slow_first` has the range's starts, with first requests that were slower than all later ones of
+    their length.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -49,10 +47,8 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine, and all starts that became ready since an instant.
-
-    The result has only the newest `MAX_BARS` starts, in order of time.
-    """
+    """The last start of each engine, and all that became ready since an instant: the newest
+    `MAX_BARS`."""
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [
         each
@@ -63,11 +59,11 @@ def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStar
 
 
 def as_html(found: Starts, zone: tzinfo) -> str:
-    """Return the bars, the table and the sentences about the starts as HTML."""
+    """The bars, the table and the sentences about the starts as HTML."""
     if not found.shown:
         return (
             "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "
-            "them after the engine core's first step.</p>"
+            "them after the first engine step.</p>"
         )
     longest_s = max(each.length_s for each in found.shown)
     newest_first = found.shown[::-1]
@@ -107,20 +103,18 @@ def _label(part: str) -> str:
 
 def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
     parts = [part for part in PARTS if any(part in each.parts_s for each in shown)]
-    head = "".join(
-        f"<th><i class='swatch' style='background:{COLOURS[part]}'></i>{_label(part)}</th>"
-        for part in parts
-    )
-    rows = "".join(
-        f"<tr><td>{_name(each, zone)}</td>"
-        + "".join(f"<td>{wording.seconds(each.parts_s.get(part))}</td>" for part in parts)
-        + f"<td>{wording.seconds(each.length_s)}</td></tr>"
+    heads = [
+        f"<i class='swatch' style='background:{COLOURS[part]}'></i>{_label(part)}" for part in parts
+    ]
+    rows = [
+        (
+            _name(each, zone),
+            *(wording.seconds(each.parts_s.get(part)) for part in parts),
+            wording.seconds(each.length_s),
+        )
         for each in shown
-    )
-    return wide_table(
-        f"<table class='data payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ]
+    return table(("replica", *heads, "sum"), rows, "payers")
 
 
 def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:

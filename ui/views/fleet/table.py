@@ -1,7 +1,4 @@
-"""Draw the table of replicas. The browser's script sets all content as text, not as markup.
-
-Only `show` uses Streamlit; all other functions are pure.
-"""
+"""The table of replicas. Its script sets content as text, not as markup."""
 
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
@@ -31,8 +28,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The measures with a column in the table, and the rank of the column. A narrow page shows only
-columns of low rank."""
+"""The columns of measures. Narrow pages omit high ranks."""
 
 
 def show(
@@ -43,11 +39,7 @@ def show(
     dated: bool,
     has_gpus: bool,
 ) -> None:
-    """Draw a table of the first `MAX_REPLICAS` replicas.
-
-    `href` returns the link for a replica. If `dated`, times have a date. Without `has_gpus`, the
-    GPU columns are omitted.
-    """
+    """Draw the first `MAX_REPLICAS` replicas. If `dated`, times have a date."""
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
@@ -62,7 +54,7 @@ def show(
 
 
 def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
-    """Return the column headers. A narrow page shows columns of low `rank`."""
+    """The column headers."""
     return [
         {
             "name": "name",
@@ -109,10 +101,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """Return a row for each replica: the texts of its cells, and the values of its small charts.
-
-    The values are between 0 and 1. All charts of one measure have the same scale.
-    """
+    """A row for each replica: the texts, and the lines from 0 to 1, with one scale per measure."""
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [
@@ -135,7 +124,7 @@ def rows(
 
 
 def top(fleet: FleetReplicas, measure: Measure) -> float:
-    """Return the top of a measure's scale: 100 %, or the maximum over all replicas."""
+    """The top of a measure's scale: 100 %, or the maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [

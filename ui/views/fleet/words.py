@@ -1,4 +1,4 @@
-"""Write the texts of the Fleet page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Fleet page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -8,22 +8,20 @@ from store.alerting.incidents import IncidentRow
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
+from ui.kit.tables import table
 from ui.kit.terms import term
 from ui.views.fleet.configs import ConfigGroup, shown
 from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. Instead of the names of all other replicas, the
-sentence contains their number."""
 EVEN: Final = 1.5
-"""The load is balanced if the busiest server has at most 1.5 times the requests of the least busy
-server."""
+"""The load is even up to this ratio of the busiest to the least busy server."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
-    """Return a sentence that states how many replicas there are, and which have problems.
+    """How many replicas there are, and which have problems.
 
-    `incident` is the newest incident that overlaps the range, if any.
+    `incident` is the newest in the range, if any.
     """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
@@ -50,10 +48,9 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
 
 
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
-    """Return a sentence about whether the servers have about the same load and latency.
+    """Whether the servers' load and latency are even; None for a single server.
 
-    Return None if there is only one server. `kind` is `replica`, or `engine` if a replica has
-    several engines.
+    `kind` is `replica`, or `engine` if a replica has several.
     """
     if servers < 2:
         return None
@@ -92,11 +89,7 @@ def _shares(found: Imbalance, kind: str) -> str:
 
 
 def without_samples(replicas: int, one_in: int) -> str | None:
-    """Return a sentence about the replicas that have requests but no engine samples, if any.
-
-    Args:
-        one_in: 1 in `one_in` requests was read, so the number of replicas may be too low.
-    """
+    """Replicas with requests but no engine samples. If 1 in `one_in` was read: at least."""
     if not replicas:
         return None
     number = ("At least " if one_in > 1 else "") + wording.counted(replicas, "more replica")
@@ -105,7 +98,7 @@ def without_samples(replicas: int, one_in: int) -> str | None:
 
 
 def ignored_filters(labels: Sequence[str]) -> str | None:
-    """Return a sentence about filters that do not apply to engines, if any."""
+    """A sentence about filters that do not apply to engines, if any."""
     if not labels:
         return None
     listed = " or ".join(labels)
@@ -116,23 +109,19 @@ def ignored_filters(labels: Sequence[str]) -> str | None:
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """Return a sentence about the share of requests that were read, or None if all were read."""
+    """A sentence about the share of requests that were read; None if all were."""
     return f"TTFT and imbalance are computed from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[ConfigGroup]) -> str:
-    """Return a table of the configurations, with their differences from the most common
-    configuration."""
+    """The configurations, with their differences from the most common one."""
     if not groups:
-        return "<p class='note'>No engine reported its start arguments.</p>"
-    rows = "".join(_row(group) for group in groups)
-    return (
-        "<table class='data configs'><thead><tr><th>model</th><th>replicas</th>"
-        f"<th>differs in</th></tr></thead><tbody>{rows}</tbody></table>"
-    )
+        text = "No engine reported its start arguments. The plugin in vLLM sends them."
+        return f"<p class='note'>{text}</p>"
+    return table(("model", "replicas", "differs in"), map(_row, groups), "configs")
 
 
-def _row(group: ConfigGroup) -> str:
+def _row(group: ConfigGroup) -> tuple[str, str, str]:
     version = f" · vLLM {wording.for_html(group.version)}" if group.version else ""
     names = [wording.for_html(name, 24) for name in group.replicas[:NAMED]]
     rest = len(group.replicas) - NAMED
@@ -142,8 +131,6 @@ def _row(group: ConfigGroup) -> str:
         f"have {wording.for_html(shown(each.before))}"
         for each in group.differs
     )
-    return (
-        f"<tr><td>{wording.for_html(group.model or 'model unknown')} "
-        f"<small>{wording.for_html(group.config, 12)}{version}</small></td>"
-        f"<td>{listed}</td><td>{differs or '–'}</td></tr>"
-    )
+    config = f"<small>{wording.for_html(group.config, 12)}{version}</small>"
+    model = f"{wording.for_html(group.model or 'model unknown')} {config}"
+    return model, listed, differs or wording.UNKNOWN

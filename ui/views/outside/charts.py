@@ -1,4 +1,4 @@
-"""Draw the charts of the Outside page. Pure."""
+"""The charts of the Outside page. Pure."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -25,7 +25,7 @@ PHASES: Final = {
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
-"""Name, colour and meaning of each phase, in order of time."""
+"""Name, colour and meaning, in order of time."""
 
 
 def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
@@ -39,7 +39,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Two rows may have the same name, so the y axis has row numbers instead of names.
+                # Two rows may have the same name, so the axis has row numbers.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,
@@ -53,8 +53,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_xaxes(
         range=[0, max(top * 1.02, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "mean wait of an answered probe", "standoff": 6},
         fixedrange=True,
     )
@@ -66,18 +65,15 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
         showgrid=False,
         automargin=True,
     )
-    figure.update_layout(
+    return charts.plain(
+        figure,
+        150 + 26 * max(1, len(rows)),
+        {"t": 52, "b": 48},
         barmode="stack",
-        height=150 + 26 * max(1, len(rows)),
-        margin={**charts.MARGIN, "t": 52, "b": 48},
-        # The legend uses the whole width, so that a phone shows several entries in one row.
+        # The whole width, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
     )
-    return figure
 
 
 def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
@@ -109,8 +105,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, max(top * 1.05, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "median whole wait", "standoff": 6},
     )
     charts.over_time(figure, window, zone, height=300)
@@ -118,10 +113,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
 
 
 def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure | None:
-    """Draw the share of failed probes over time, with a row for each place that has failures.
-
-    A place is an endpoint as seen from a region. Return None if no probe failed.
-    """
+    """Draw the share of failed probes of each endpoint and region over time."""
     shown = [p for p in answer.endpoints if p.answered < p.sent][:MAX_BARS]
     if not shown:
         return None
@@ -152,10 +144,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """Return at most `MAX_LINES` places to draw as lines, in the order of the table.
-
-    Places with more failures are preferred, and then places with more probes.
-    """
+    """At most `MAX_LINES` places: those with the most failures, then with the most probes."""
     ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 

@@ -9,22 +9,22 @@ import streamlit as st
 
 from analysis.outside.answer import NEVER_MATCHED
 from telemetry.otlp_urls import HTTP_KEY, otlp_url
-from ui.frame import navigation, selection
+from ui.frame import navigation, no_data, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.views.outside import charts, words
 from ui.views.outside.read import OutsideData, read_outside
 
 EVERYTHING: Final = ""
 
 ENDPOINTS_HELP: Final = (
-    "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "
-    "answers of the model. **By a cache**: answers of a gateway's cache. No latency includes them. "
-    "**First content** counts from the moment when the connection was ready. **Whole wait** "
-    "includes the set-up of the connection. **Managed**: the endpoint has a list price. "
-    "**Self-hosted**: the server also reported these probes to Tailspan. P95 needs 73 probes."
+    "Results of `tailspan probe`. Latencies are those of complete answers of the model. **By "
+    "a cache**: answers of a gateway's cache, which no latency includes. **First content** "
+    "counts from the ready connection. **Whole wait** includes its set-up. **Managed**: the "
+    "endpoint has a list price. **Self-hosted**: the server also reported these probes. P95 "
+    "needs 73 probes."
 )
 PHASES_HELP: Final = (
     "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
@@ -32,24 +32,23 @@ PHASES_HELP: Final = (
     + "\n\nServer and network are shown separately if the server also reported the probe."
 )
 TIME_HELP: Final = (
-    "The median whole wait of probes that the model answered. At most "
-    f"{charts.MAX_LINES} lines are drawn, first those of the endpoints with the most failures. "
-    "An endpoint without answers has no line."
+    f"The median whole wait of probes that the model answered, for at most {charts.MAX_LINES} "
+    "endpoints: those with the most failures first."
 )
 FAILURES_HELP: Final = (
-    "Probes without a complete answer, with the most frequent reasons of each endpoint and region. "
-    "Probes that were not sent (over the budget, or missed by the prober) do not count."
+    "Probes without a complete answer, with the most frequent reasons. Probes that were not "
+    "sent (over the budget, or missed by the prober) do not count."
 )
 PAIRS_HELP: Final = (
-    "**Network**: the time to the first event at the prober minus the time to the first byte at"
-    " the server, for probes that the server also reported. P99 needs 381 probes. **Median"
-    " difference**: the prober sends each prompt twice. The difference is the time to the first"
-    " event of the repeated prompt, minus that of the new prompt. The prefix cache helps if the"
-    " whole 95 % interval is below 0. The interval needs 8 pairs."
+    "**Network**: the first event at the prober minus the first byte at the server, for "
+    "probes that the server also reported. P99 needs 381 probes. **Median difference**: the "
+    "prober sends each prompt twice; the first event of the repeated prompt minus that of the "
+    "new one. The prefix cache helps if the whole 95 % interval, which needs 8 pairs, is "
+    "below 0."
 )
 COST_HELP: Final = (
-    "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
-    "The certificates are those that the servers sent."
+    "List price of the probes' tokens (genai-prices); self-hosted endpoints have none. The "
+    "certificates are those that the servers sent."
 )
 
 
@@ -67,9 +66,9 @@ def show(context: Context, found: OutsideData) -> None:
     if not answer.endpoints:
         _no_probes(context, found)
         return
-    st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
+    paragraph(words.sentence(answer), "headline")
     for note in words.notes(answer):
-        st.html(f"<p class='note'>{note}</p>")
+        paragraph(note)
     _filters(context, found)
     at_unix_ns = min(context.window.to_unix_ns, context.now_unix_ns)
     with chapter("Endpoints by region", ENDPOINTS_HELP):
@@ -125,10 +124,10 @@ def _option(label: str, value: str) -> str:
 
 
 def _no_probes(context: Context, found: OutsideData) -> None:
-    view, zone = context.view, context.zone
+    zone = context.zone
     filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:
-        st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
+        paragraph("<b>No probe has reported yet.</b>", "headline")
         st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
         endpoint = otlp_url(HTTP_KEY, os.environ)
         st.code(words.example(endpoint), language="yaml", wrap_lines=True)
@@ -137,7 +136,7 @@ def _no_probes(context: Context, found: OutsideData) -> None:
         return
     matching = " that match the filters" if filtered else ""
     if found.latest_unix_ns is None:
-        st.html(f"<p class='headline'>{NEVER_MATCHED}</p>")
+        paragraph(NEVER_MATCHED, "headline")
     else:
         latest = wording.clock(found.latest_unix_ns, zone, date=True)
         st.html(
@@ -145,22 +144,11 @@ def _no_probes(context: Context, found: OutsideData) -> None:
             f" <b>{latest}</b>.</p>"
         )
     _filters(context, found)
-    with st.container(horizontal=True):
-        if found.latest_unix_ns is not None and st.button(
-            "Show the range that ends at the latest probe", key="show_range", type="primary"
-        ):
-            end = found.latest_unix_ns + 10**9
-            length_ns = context.window.to_unix_ns - context.window.from_unix_ns
-            navigation.change(view.between(max(0, end - length_ns), end))
-            st.rerun()
-        if filtered and st.button("Clear the filters", key="clear_filters"):
-            navigation.change(replace(view, region="", endpoint=""))
-            st.rerun()
+    unfiltered = replace(context.view, region="", endpoint="") if filtered else None
+    no_data.ways_back(context, found.latest_unix_ns, "probe", unfiltered)
 
 
 @choice
 def _choose(label: str) -> None:
     value = st.session_state[f"outside_{label}"]
-    view = navigation.current()
-    changed = replace(view, region=value) if label == "region" else replace(view, endpoint=value)
-    navigation.change(changed)
+    navigation.change(replace(navigation.current(), **{label: value}))

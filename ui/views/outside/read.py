@@ -18,16 +18,13 @@ MAX_OPTIONS: Final = 500
 class OutsideData:
     """The data of the page.
 
-    `newest_unix_ns` is always None. Probes may be an hour apart, so the page, and not the frame,
-    shows the age of each endpoint's latest probe. `simulated` is always False, because the
-    simulator sends no probes.
+    `newest_unix_ns` is None: probes may be an hour apart, so the page shows each endpoint's age.
     """
 
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     latest_unix_ns: int | None
-    """The time at which the latest probe was due, among all stored probes that match the filters.
-    Only a page without probes shows this time, so it is None if the range has probes."""
+    """When the latest stored probe was due; None if the range has probes."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

@@ -1,7 +1,4 @@
-"""Write the texts and tables of the Outside page. Pure.
-
-Regions, endpoints and reasons of failures are external text, and are escaped.
-"""
+"""The texts and tables of the Outside page. Pure; external text is escaped."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -9,12 +6,11 @@ from typing import Final
 
 from analysis.outside.answer import CacheEffect, EndpointResults, Latency, OutsideAnswer
 from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
 MAX_NAMED: Final = 3
-"""Maximum number of places that a sentence names. A place is an endpoint as seen from a region."""
 _NS: Final = 10**9
 
 START: Final = """\
@@ -26,11 +22,7 @@ HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown":
 
 
 def example(endpoint: str) -> str:
-    """Return an example of `probes.yaml`.
-
-    Args:
-        endpoint: the collector's address for OTLP over HTTP.
-    """
+    """An example of `probes.yaml`. `endpoint` is the collector's address for OTLP over HTTP."""
     return f"""\
 region: eu-west
 every: 30s
@@ -42,12 +34,12 @@ endpoints:
 
 
 def name(place: EndpointResults) -> str:
-    """Return the endpoint and the region as plain text, which the caller must escape."""
+    """The endpoint and the region as plain text, which the caller must escape."""
     return f"{place.endpoint} from {place.region or 'an unknown region'}"
 
 
 def sentence(answer: OutsideAnswer) -> str:
-    """Return the finding as HTML."""
+    """The finding as HTML."""
     found = answer.endpoints
     sent, good = sum(p.sent for p in found), sum(p.answered for p in found)
     endpoints = wording.counted(len({p.endpoint for p in found}), "endpoint")
@@ -63,7 +55,7 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(endpoints: Sequence[EndpointResults]) -> str:
-    """Return the sentence about the places with the lowest share of answered probes, or ""."""
+    """The places with the lowest share of answered probes, or ""."""
     ratios = [p.success_ratio for p in endpoints if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in endpoints if p.success_ratio == lowest]
@@ -81,7 +73,7 @@ def _worst(endpoints: Sequence[EndpointResults]) -> str:
 
 
 def notes(answer: OutsideAnswer) -> list[str]:
-    """Return sentences about data that is missing or estimated, as HTML."""
+    """What is missing or estimated, as HTML."""
     sentences = []
     if answer.scale > 1:
         sentences.append(
@@ -104,8 +96,7 @@ def notes(answer: OutsideAnswer) -> list[str]:
 
 
 def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
-    """Return sentences that compare, for each region, the best self-hosted endpoint with the best
-    managed endpoint."""
+    """For each region, the best self-hosted and the best managed endpoint."""
     sentences = []
     for region in sorted({p.region for p in endpoints}, key=str):
         best = {
@@ -132,7 +123,7 @@ def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
 
 
 def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
-    """Return a table with a row for each endpoint and region."""
+    """A table with a row for each endpoint and region."""
     heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "by a cache"]
     heads += ("first content P50", "P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
@@ -142,11 +133,11 @@ def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
         cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio), f"{p.cached:,}"]
         cells += [*_points(p.first_content), *_points(p.wait), network]
         rows.append([*cells, _age_text(p.newest_unix_ns, at_unix_ns)])
-    return _table(heads, rows)
+    return table(heads, rows, "short")
 
 
 def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
-    """Return a table of the reasons why probes failed or were not sent, or ""."""
+    """The reasons why probes failed or were not sent as a table, or ""."""
     rows = [
         [
             *_names(p),
@@ -162,11 +153,15 @@ def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
         for p in endpoints
         for outcome, number in sorted(p.not_sent.items())
     ]
-    return _table(("endpoint", "region", "probes", "last", "reason"), rows, text=4) if rows else ""
+    return (
+        table(("endpoint", "region", "probes", "last", "reason"), rows, "short probes", text=(4,))
+        if rows
+        else ""
+    )
 
 
 def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
-    """Return a table of network times and the prefix cache's effect, or "" if neither is known."""
+    """Network times and the prefix cache's effect as a table, or "" if neither is known."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []
@@ -189,7 +184,7 @@ def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
                 wording.percent(p.cache.cached_ratio),
             ]
         rows.append(cells)
-    return _table(heads, rows) if rows else ""
+    return table(heads, rows, "short") if rows else ""
 
 
 def _interval(cache: CacheEffect) -> str:
@@ -200,7 +195,7 @@ def _interval(cache: CacheEffect) -> str:
 
 
 def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
-    """Return a table of the cost of probing, and when certificates expire."""
+    """The cost of probing, and when certificates expire."""
     days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
     heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
     rows = []
@@ -209,7 +204,7 @@ def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
         cells = [*_names(p), f"{p.prompt_tokens:,}", f"{p.output_tokens:,}"]
         cells += [wording.usd(p.cost_usd), wording.usd(per_day)]
         rows.append([*cells, _certificate(p.certificate_ends_unix_s, at_unix_ns / _NS)])
-    return _table(heads, rows)
+    return table(heads, rows, "short")
 
 
 def _certificate(ends_s: float | None, now_s: float) -> str:
@@ -217,7 +212,7 @@ def _certificate(ends_s: float | None, now_s: float) -> str:
         return UNKNOWN
     try:
         day = f"{datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d}"
-    except (ValueError, OverflowError, OSError):  # the date is outside the years 1 to 9999
+    except (ValueError, OverflowError, OSError):  # outside the years 1 to 9999
         return UNKNOWN
     left_s = ends_s - now_s
     return f"{day} (ended)" if left_s <= 0 else f"{day} (in {wording.span(left_s)})"
@@ -235,19 +230,3 @@ def _points(latency: Latency | None) -> list[str]:
     if latency is None:
         return [UNKNOWN, UNKNOWN]
     return [wording.seconds(latency.p50_s), wording.seconds(latency.p95_s)]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None = None) -> str:
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td class='text' style='min-width:12rem'>{cell}</td>"
-            if place == text
-            else f"<td>{cell}</td>"
-            for place, cell in enumerate(cells)
-        )
-        + "</tr>"
-        for cells in rows
-    )
-    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

@@ -1,4 +1,4 @@
-"""Find the cause of the open incident, for the headline of the Overview page."""
+"""The cause of the open incident, for the headline of the Overview page."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,24 +22,21 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import cached_evidence, shared
 
 EVERY_S: Final = 60
-"""Seconds between two searches for the cause. A search of a million requests takes a second."""
+"""A search of a million requests takes a second."""
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the incident's stored answer that contains it.
-
-    `answer` is None if the cause was computed now.
-    """
+    """A cause, and the incident's stored answer that contains it, unless the cause was computed
+    now."""
 
     cause: Cause
     answer: StoredAnswer | None
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
-    """Return the largest cause of the open paging incident, or None if there is none.
+    """The largest cause of the open paging incident, or None.
 
-    The cause comes from the incident's stored answer. Until the answer is stored, the cause is
-    computed here, and its share of the increase is an estimate from the step ledger.
+    Until its answer is stored, the share is an estimate from the step ledger.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
@@ -67,8 +64,7 @@ def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCaus
 def _explain_cached(
     engine: Engine, question: Question, objectives: Sequence[Objective]
 ) -> Explanation:
-    """Return the answer to a question, as `analysis.explain` does, but from cached columns of
-    requests."""
+    """As `analysis.explain`, from cached columns of requests."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = cached_evidence(engine)
     windows = windows_of(question)

@@ -11,15 +11,14 @@ from store.queries import Window
 from telemetry.requests import Outcome
 from ui.kit import charts, colours, wording
 from ui.kit.columns import FloatArray
-from ui.views.overview.trends import Trend
+from ui.views.overview.trends import USUAL, Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Percentiles whose usual range is drawn as a band. A reader could not distinguish three bands."""
+"""A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum number of bins to omit at the end of the range, because most of their requests still
-run."""
+"""Maximum bins to omit at the end of the range."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -42,14 +41,11 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw P50, P95 and P99 of one latency, with the thresholds of the objectives.
-
-    Bands show the usual values of P50 and P99.
+    """Draw P50, P95 and P99 of a latency, with thresholds and usual bands.
 
     Args:
         before: the baseline, whose percentiles are the usual values.
-        name: the latency's column.
-        shown: the latency's name on the page.
+        name: the latency's column, `shown` on the page.
         incidents: times in which an error budget burned too fast.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
@@ -212,8 +208,7 @@ def _axis(figure: go.Figure, drawn: Sequence[FloatArray], format_tick: Any, titl
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, max(top * 1.08, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[format_tick(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, format_tick),
         title={"text": title, "standoff": 6},
     )
 
@@ -224,20 +219,15 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the 10th and the 90th percentile of the rates: the ends of the usual band.
-
-    Bins without requests are excluded, because their data may be missing.
-    """
-    low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
+    """The usual range of the rates. Bins without requests may lack data, and are excluded."""
+    low, high = np.quantile(rate[rate > 0], USUAL)
     return float(low), float(high)
 
 
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # Omit the newest bins if most of their requests still run. A refused request is reported at
-    # once, but a served request only when it ends, so the share of refused requests would be too
-    # high.
+    # Refusals are reported at once: while most requests still run, their share is too high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -249,7 +239,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
-    """Return the ranges in order of time, and join ranges that overlap or touch."""
+    """The ranges in order of time, joined if they overlap or touch."""
     joined: list[TimeRange] = []
     for from_ns, to_ns in sorted(time_ranges):
         if joined and from_ns <= joined[-1][1]:
@@ -262,7 +252,6 @@ def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[TimeRange], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines. Overlapping incidents are one band."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

@@ -1,8 +1,7 @@
-"""Compare the latencies before and after the latest deploy, and show the result in a sentence.
+"""Compare the latencies before and after the latest deploy, in a sentence.
 
-A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it is computed in the background. The comparison is computed again when the range after the deploy
-has reached the next length in `STEPS_S`.
+A deploy changes a server's version or configuration. A comparison takes about a second: it runs in
+the background, again at each length in `analysis.compare.deploys.STEPS_S` after the deploy.
 """
 
 import html
@@ -41,24 +40,23 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A deploy, and the page element that shows the sentence about this deploy."""
+    """A deploy, and the page element with the sentence about it."""
 
     element: Any
     deploy: Deploy
 
 
 def show(context: Context, deploy: Deploy) -> Place:
-    """Draw the sentence with the newest comparison that was already computed."""
+    """Draw the sentence with the newest computed comparison."""
     place = Place(st.empty(), deploy)
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison, if enough time has passed since the deploy. Call this function
-    after everything else is drawn.
+    """Start a newer comparison if it is due, after everything else is drawn.
 
-    A live page shows the result at its next refresh. A page that is not live waits for the result.
+    A page that is not live waits for it.
     """
     engine, deploy = context.engine, place.deploy
     after = deploy.after(context.window.to_unix_ns)
@@ -79,7 +77,7 @@ def complete(context: Context, place: Place) -> None:
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
-    # A page about a past range must not show a comparison with data after this range.
+    # Without data after a past range.
     past = None if context.view.live else deploy.after(context.window.to_unix_ns)
     return ("deploy", deploy, past)
 
@@ -97,9 +95,9 @@ def sentence(
     window: Window,
     zone: tzinfo,
 ) -> str:
-    """Return one or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
+    """One or two sentences about a deploy as HTML. Pure.
 
-    `found` is the comparison, the reason why there is none, or None if it was not computed yet.
+    `found` is the comparison, the reason why there is none, or None if it is not computed yet.
     """
     change = deploy.change
     at = _minute(change.from_unix_ns, window, zone)
@@ -119,7 +117,7 @@ def sentence(
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
-    """Return an instant to the minute, with the date if the range ends on another day."""
+    """An instant to the minute, with the date if the range ends on another day."""
     day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
     last = wording.clock(window.to_unix_ns, zone, date=True)
     return at if last.startswith(day) else f"{day} {at}"

@@ -1,4 +1,4 @@
-"""Compute the engines' current cost per hour."""
+"""The engines' current cost per hour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,29 +14,27 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKBACK_NS = 120 * SECOND_NS
-"""The length of the range to read. In two minutes, an engine sends at least two samples."""
+"""Length of the range to read, in which an engine sends at least two samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """The cost per hour in US dollars of the engines that have a price, and the number of these
-    engines."""
+    """US dollars per hour of the engines with a price, and their number."""
 
     usd: float
     engines: int
     unpriced: int
-    """Number of servers that were up and have no price."""
+    """Servers that were up and have no price."""
     without_samples: int
-    """Number of servers that have requests but no engine samples. The cost of these servers is
-    unknown."""
+    """With requests but no engine samples: their cost is unknown."""
 
 
 def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> HourlyCost | None:
-    """Return the cost per hour of the engines that ran at the end of a range.
+    """The cost per hour at the end of a range.
 
-    Return None if no engine has a price, or if the reader's role does not allow costs.
+    None if no engine has a price, or if the reader's role does not allow costs.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:

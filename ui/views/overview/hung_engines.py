@@ -1,4 +1,4 @@
-"""Show a notice on the Overview page if an engine has running requests but takes no step."""
+"""A notice on the Overview page if an engine has running requests but takes no step."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,8 +10,6 @@ from store.replicas.hung_replicas import HungReplica, progress
 from ui.kit import wording
 
 MAX_LISTED: Final = 5
-"""Maximum number of replicas that the notice names. Instead of the names of all other hung
-replicas, the notice contains their number."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:
@@ -22,7 +20,7 @@ def show(engine: Engine, now_unix_ns: int) -> None:
 
 
 def sentence(hung: Sequence[HungReplica]) -> str:
-    """Return the notice as HTML, with external text escaped."""
+    """The notice as HTML, with external text escaped."""
     sentences = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"

@@ -23,7 +23,7 @@ from ui.frame.objectives import Objectives, short, thresholds
 from ui.frame.slo_reads import read_slos
 from ui.kit import cause_words, slo_cards, wording
 from ui.kit.judged_requests import judged, judged_window, narrowed
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
 from ui.views.overview import charts, deploys, hung_engines, incidents, trends, words
@@ -32,8 +32,8 @@ from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range of P50 "
-    "and P99, which contains 8 of 10 bins of the baseline. Red: an error budget burned too fast. "
+    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range, "
+    "with 8 of 10 bins of the baseline. Red: an error budget burned too fast. "
     f"{selection.HELP}"
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."
@@ -45,7 +45,7 @@ FAILURES_HELP: Final = "\n".join(
 
 @dataclass(frozen=True, slots=True)
 class OverviewData:
-    """The data of the page for one range."""
+    """The data of the page."""
 
     window: Window
     states: tuple[SloState, ...]
@@ -54,7 +54,7 @@ class OverviewData:
     newest_unix_ns: int | None
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, EventCounts]]
-    """Counts of the requests that match the filters, by objective; empty without filters."""
+    """By objective, counts of the requests that match the filters."""
     cause: CurrentCause | None
     deploy: Deploy | None
 
@@ -119,7 +119,7 @@ def show(context: Context, found: OverviewData) -> None:
         _no_objective(context.objectives)
     sentence = None if found.deploy is None else deploys.show(context, found.deploy)
     if found.hourly is not None:
-        st.html(f"<p class='note'>{words.costs(found.hourly, context.view)}</p>")
+        paragraph(words.costs(found.hourly, context.view))
     if found.states:
         _objectives(found.states, context.zone, silent_s)
     if found.now.number:
@@ -135,7 +135,7 @@ def _answer(context: Context, found: OverviewData, silent_s: float | None) -> No
     if context.view.equals:
         some = words.of_filters(context.view, found.filtered, context.length_s)
         _headline(words.of_the_past(some, silent_s) if silent_s is not None else some)
-        st.html(f"<p class='note'><b>All requests:</b> {answer.sentence}</p>")
+        paragraph(f"<b>All requests:</b> {answer.sentence}")
     else:
         _headline(words.of_the_past(answer, silent_s) if silent_s is not None else answer)
     if found.cause is not None:
@@ -155,7 +155,7 @@ def _headline(answer: words.Headline) -> None:
 
 def _errors(objectives: Objectives) -> None:
     if objectives.problem:
-        st.html(f"<p class='notice'>{wording.for_html(objectives.problem, 300)}</p>")
+        paragraph(wording.for_html(objectives.problem, 300), "notice")
     if objectives.errors:
         number = wording.counted(len(objectives.errors), "error")
         st.html(
@@ -211,11 +211,11 @@ def _trend_charts(context: Context, found: OverviewData) -> None:
     burned = [
         (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
-        # Omit incidents of objectives on probes, because the charts show requests.
+        # The charts show requests, not probes.
         if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]
-    st.html(f"<p class='note'>{words.usual(now, before, context.view, zone)}</p>")
+    paragraph(words.usual(now, before, context.view, zone))
     for column, name in zip(st.columns(3, gap="medium"), trends.LATENCIES, strict=True):
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):

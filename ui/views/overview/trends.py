@@ -1,8 +1,6 @@
-"""Compute the percentiles, the traffic and the outcomes in each bin of a range, and their usual
-values.
+"""Percentiles, traffic and outcomes in each bin of a range, and their usual values.
 
-If a range has many requests, the data is read from rollups. The percentiles then have an error of
-at most 1 %.
+With many requests, they come from rollups, within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""Maximum number of requests to read one by one, in about 0.1 s."""
+"""Requests to read one by one, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum number of requests in the default baseline, as a share of the number of requests in the
-selected range."""
+"""Minimum size of the default baseline, as a share of the range's requests."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -45,11 +42,10 @@ class Trend:
     """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
     rolled: bool
-    """Whether percentiles come from rollups, and therefore have an error of up to 1 %."""
+    """Whether percentiles come from rollups."""
     simulated: bool
     hidden: int = 0
-    """Number of requests that may match the filters, but that rollups store with the label value
-    `_other`."""
+    """Requests that may match the filters, stored as `_other`."""
 
     @property
     def number(self) -> int:
@@ -58,27 +54,23 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """Seconds of each bin that are inside the window, as (bins,)."""
+        """(bins,) seconds of each bin that are inside the window."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
-        # Rollups count whole minutes, so with rollups the first bin is not cut at the start of the
-        # window.
+        # Rollups count whole minutes: their first bin is not cut at the start of the window.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
         high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
         seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """Return the number of requests with one of these outcomes in each bin, as (bins,)."""
+        """(bins,) number of requests with one of these outcomes."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Return the usual range of a percentile, in seconds.
-
-        In 8 of 10 bins, the percentile is in this range. Return None if too few bins have a value.
-        """
+        """The range of a percentile in 8 of 10 bins, in seconds; None for too few bins."""
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < MIN_BINS:
@@ -90,10 +82,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read the traffic and the percentiles of a range.
-
-    `width_ns` is the width of the bins; None selects a width that fits the range.
-    """
+    """Read a range in bins of `width_ns`; None fits them to the range."""
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
@@ -125,12 +114,10 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """Read the baseline of a range, in bins of the same width.
+    """Read the baseline of a range in bins of the same width; None if none has enough requests.
 
-    The baseline is the reader's choice, or else the same time yesterday. If yesterday had too few
-    requests, the baseline is the previous range, which ends where the selected range begins. If an
-    incident began before the selected range, the previous range ends at `quiet_until_ns`, because
-    the values during an incident are not usual. Return None if no range has enough requests.
+    It is the reader's, or the same time yesterday, or the previous range, which ends at
+    `quiet_until_ns` if an incident began before the range: values during an incident are not usual.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

@@ -1,4 +1,4 @@
-"""Write the texts of the Overview page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Overview page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -21,9 +21,8 @@ from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
 MAX_NAMED: Final = 3
-"""Maximum number of objectives, or groups of an objective, that a sentence names."""
 MIN_REQUESTS: Final = 30
-"""With fewer requests than this, no sentence states that an objective is met or missed."""
+"""With fewer, no sentence states that an objective is met or missed."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -41,19 +40,19 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The headline: a sentence, and a mood: bad, near (nearly bad), fine or unknown."""
+    """A sentence, and a mood: bad, near (nearly bad), fine or unknown."""
 
     mood: str
     sentence: str
 
 
 def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Headline:
-    """Return the headline about the state of the SLOs.
+    """The headline about the state of the SLOs.
 
     Args:
-        found: at least one state of an objective.
-        requests: the number of requests in the range, including requests that no objective counts.
-        length_s: the length of the selected range.
+        found: at least one state.
+        requests: also those that no objective counts.
+        length_s: of the selected range.
     """
     paging = [each for each in found if each.pages]
     if paging:
@@ -81,7 +80,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Headline, silent_s: float) -> Headline:
-    """Return the headline for a time without new data: the mood "fine" becomes "unknown"."""
+    """Without new data, the mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Headline(mood, f"{before} {found.sentence}")
@@ -90,11 +89,7 @@ def of_the_past(found: Headline, silent_s: float) -> Headline:
 def of_filters(
     view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
 ) -> Headline:
-    """Return the headline about the requests that match the filters.
-
-    The headline is about the objective with the most bad requests in relation to its error budget.
-    `judged` has the counts of the requests that match the filters, by objective.
-    """
+    """About the objective with the most bad requests in relation to its budget."""
     scope = _filters(view)
     known = [
         (objective, counts, bad)
@@ -229,13 +224,12 @@ def _shortest(each: SloState) -> WindowPair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, which rises before the burn rates over longer
-    windows. Return 0 if the burn rate is unknown."""
+    """The burn rate over the shortest window, which rises first."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return a sentence that states when an incident's stored answer was computed."""
+    """When an incident's stored answer was computed."""
     text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 
@@ -257,7 +251,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def costs(found: HourlyCost, view: View) -> str:
-    """Return the engines' cost per hour, with a link to the Cost page."""
+    """The engines' cost per hour, with a link to the Cost page."""
     href = html.escape(link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
     none = "".join(
@@ -275,7 +269,7 @@ def costs(found: HourlyCost, view: View) -> str:
 
 
 def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """Return sentences about the charts and their shaded bands."""
+    """Sentences about the charts and their shaded bands."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     why = " Percentiles are within 1 %, because there are too many requests to read each."
     within = why * now.rolled + wording.hidden(now.hidden)

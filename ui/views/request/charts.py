@@ -1,7 +1,6 @@
-"""Draw the charts of one request. Pure, without Streamlit.
+"""The charts of one request. Pure.
 
-All charts begin at the request's receipt, and have the same range and margins, so an instant is at
-the same position in each.
+All begin at its receipt, with the same range and margins.
 """
 
 from collections.abc import Sequence
@@ -11,18 +10,16 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ui.kit import colours, wording
-from ui.kit.charts import linear_ticks, row_title
+from ui.kit import charts, colours, wording
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import Neighbour
 from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the duration of the request. The rest of the axis is for labels
-beside the bars."""
+"""Length of the axis divided by the request's duration, for labels beside the bars."""
 NEAR: Final = 0.2
-"""Labels of instants that are closer than this share of the axis are stacked."""
+"""Closer labels, as a share of the axis, are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
@@ -94,10 +91,7 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return, for each label, the lowest row in which the label overlaps no earlier label.
-
-    `shares` has the position of each label as a share of the axis.
-    """
+    """The lowest row for each label without an overlap. `shares` are positions on the axis."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -106,9 +100,8 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour (a request in the same engine at the same time). The prefill of
-    a neighbour that delayed the request is coloured.
-    """
+    """Draw a row for each neighbour. The prefill of a neighbour that delayed the request is
+    coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -167,7 +160,6 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
 
 
 def _end_of_id(name: str) -> str:
-    """Return the last characters of an id, because ids usually differ at their ends."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
@@ -213,8 +205,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample covers the time since the previous sample, so draw its value over
-                    # this time ("vh").
+                    # "vh": a sample covers the time since the previous sample.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[series.shown(value) for value in values.tolist()],
@@ -225,7 +216,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                 col=1,
             )
             named.add(name)
-        top = series.whole or (linear_ticks(most)[-1] if most > 0 else 1.0)
+        top = series.whole or (charts.linear_ticks(most)[-1] if most > 0 else 1.0)
         top = max(top, most)
         figure.update_yaxes(
             row=row,
@@ -235,7 +226,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
             ticktext=[series.shown(0.0) if series.whole is None else "0", series.shown(top)],
             tickfont={"size": 11},
         )
-        row_title(figure, row, series.title)
+        charts.row_title(figure, row, series.title)
     figure.update_layout(
         legend={
             "orientation": "h",
@@ -253,7 +244,6 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """Return a slice with the samples within the axis, and with one more sample on each side."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1
@@ -266,21 +256,13 @@ def _line_colour(place: int) -> str:
 
 def _since_received(figure: go.Figure, end_s: float, height: int, top: int) -> go.Figure:
     end_s = end_s or 1e-3
-    ticks = linear_ticks(end_s)
+    ticks = charts.linear_ticks(end_s)
     figure.update_xaxes(
         range=[-0.004 * end_s, end_s * ROOM],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         showgrid=True,
         zeroline=False,
         fixedrange=True,
     )
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
-    figure.update_layout(
-        height=height,
-        margin={"l": LEFT, "r": RIGHT, "t": top, "b": 30, "pad": 4},
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    return charts.plain(figure, height, {"l": LEFT, "r": RIGHT, "t": top, "b": 30})

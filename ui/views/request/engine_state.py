@@ -1,7 +1,6 @@
-"""Return the state of an engine and its GPUs during a request, as series over time.
+"""The state of an engine and its GPUs during a request. Pure.
 
-Pure. Times are seconds since the request's receipt. A value covers the time since the previous
-sample. A quantity without samples has no series.
+Times are seconds since its receipt. A value covers the time since the previous sample.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,11 +45,11 @@ class TimeSeries:
     lines: Sequence[EngineStateLine]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that corresponds to 100 %, if there is one."""
+    """The value of 100 %, if any."""
 
 
 def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """Return the series of one engine, from samples with `ENGINE_COLUMNS`."""
+    """The series of one engine, from samples with `ENGINE_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)
@@ -76,10 +75,7 @@ def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """Return the series of a replica's GPUs, as shares of their maxima.
-
-    `table` has `GPU_COLUMNS`.
-    """
+    """The series of a replica's GPUs as shares of their maxima, from `GPU_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)
@@ -99,11 +95,9 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return a sentence that states whether the GPUs' clocks were throttled, and why; None without
-    samples.
+    """Whether and why the GPUs' clocks were throttled; None without samples.
 
-    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` is included, because it covers
-    the end of the request.
+    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` covers the request's end.
     """
     rows = [
         (gpu, at, reasons)

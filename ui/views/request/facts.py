@@ -1,4 +1,4 @@
-"""Return the facts about one request that its phases do not show. Pure."""
+"""The facts about one request that its phases do not show. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,7 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the facts as tuples of name, value and explanation.
-
-    The values are external text, which the caller must escape.
-    """
+    """(name, value, explanation). The values are external text, which the caller must escape."""
     basis = {
         "http": "receipt and delivery were measured in the HTTP layer",
         "engine": "HTTP was not measured: receipt and delivery were measured in the engine's "
@@ -71,12 +68,11 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
-    """Return whether only the engine core measured the request, without the front end."""
+    """Whether only the engine core measured the request, without the front end."""
     return row["basis"] == "engine" and row["frontend_s"] is None and row["queue_s"] is not None
 
 
 def _clock(row: Mapping[str, Any]) -> str:
-    """Return by how much the sender's clock was ahead, if the timestamps were corrected."""
     ahead_s = row["clock_ahead_s"]
     return f"{wording.seconds(ahead_s)} ahead; corrected" if ahead_s else ""
 

@@ -1,7 +1,6 @@
-"""Find a request's neighbours: the requests in the same engine at the same time. Pure.
+"""A request's neighbours (requests in the same engine at the same time), and their delays. Pure.
 
-Also compute how long each neighbour delayed the request. Times are seconds since the request's
-receipt, limited to the duration of the request.
+Times are seconds since its receipt, limited to its duration.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds of requests."""
+"""A batch may contain hundreds."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -27,7 +26,7 @@ COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "que
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A request in the same engine. The times of its prefill are None if unknown."""
+    """A request in the same engine."""
 
     key: RequestKey
     name: str
@@ -39,16 +38,14 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """How long this neighbour delayed the request; 0 if unknown."""
     tokens_meanwhile: float
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours of a request.
+    """A request's neighbours.
 
-    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` neighbours: those that delayed
-    the request longest, and if there is space, those that overlapped with it longest.
+    `drawn` has at most `MAX_DRAWN` of them: the longest delays, then the longest overlaps.
     """
 
     drawn: Sequence[Neighbour]
@@ -59,11 +56,10 @@ class Neighbours:
 
 
 def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neighbours:
-    """Return the neighbours of a request, which is the row `victim` of the table.
+    """The neighbours of the request in row `victim`.
 
-    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see
-    `diagnosis.one_request`) has the row numbers of the neighbours that delayed the request, and the
-    delays.
+    `table` is from `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the delays
+    by row.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -111,8 +107,7 @@ def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neig
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence that states how many neighbours there are, and how long they delayed the
-    request."""
+    """How many neighbours there are, and how long they delayed the request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"

@@ -22,8 +22,9 @@ from ui.frame.view import View
 from ui.kit import joined_tables, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.request_key import RequestKey
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.store_reads import Unreadable
+from ui.kit.tables import table
 from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import TimeSeries
@@ -34,29 +35,28 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key: the id that the address contained when the page last set the text field."""
+"""Session key: the id when the page last set the text field."""
 MAX_LISTED: Final = 6
-"""Maximum number of requests in the list of requests that delayed the shown request. The chart
-shows more requests."""
+"""The chart shows more of the requests that delayed the shown one."""
 
 LIFE_HELP: Final = (
-    "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
-    "first, then other requests' work, preemption and stalls. The durations of these parts are "
-    "known, but not when they occurred."
+    "One row per phase. Within a phase, the request's own work is drawn first, then other "
+    "requests' work, preemption and stalls: their durations are known, but not when they "
+    "occurred."
 )
 NEIGHBOURS_HELP: Final = (
-    "On the same axis: requests in the same engine. Violet: the prefill of a request that delayed"
-    " this request. Grey: the prefill of any other request. The delay by prefills is divided among"
-    " the other requests in proportion to the prompt tokens computed for each while this request"
-    " waited or ran. The delay by decodes is divided in proportion to their output tokens."
+    "On the same axis: requests in the same engine. Violet: a prefill that delayed this "
+    "request. Grey: any other prefill. Delays are divided among the other requests by the "
+    "tokens computed for each while this request waited or ran: prompt tokens for prefills, "
+    "output tokens for decodes."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode of this request are on different servers. The phases of the user’s request "
-    "sum to its end-to-end time, which begins at the client, the router or the first engine and "
-    "ends with the last byte. The rest of this page is about one engine."
+    "Prefill and decode of this request are on different servers. Its phases sum to its "
+    "end-to-end time, from the client, the router or the first engine to the last byte. The "
+    "rest of this page is about one engine."
 )
 ENGINE_HELP: Final = (
-    "On the same axis. A sample covers the time since the previous sample, which may be longer "
+    "On the same axis. A sample covers the time since the previous one, which may be longer "
     "than the request."
 )
 
@@ -99,8 +99,7 @@ def show(context: Context, found: RequestPageData) -> None:
 
 
 def _ask(request_id: str) -> None:
-    # Set the text field only if the address has changed. Otherwise a rerun would replace the text
-    # that a reader is typing.
+    # Otherwise a rerun would replace the text that a reader is typing.
     if "request_id" not in st.session_state or st.session_state.get(SHOWN) != request_id:
         st.session_state["request_id"] = st.session_state[SHOWN] = request_id
     st.text_input(
@@ -124,17 +123,16 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
         return RequestPageData(read_request(engine, reference))
     rows = candidates(engine, reference)
     return (
-        RequestPageData(read_request(engine, _key(rows[0])))
+        RequestPageData(read_request(engine, RequestKey.of(rows[0])))
         if len(rows) == 1
         else RequestPageData(None, rows)
     )
 
 
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
-    """Search again. A running request is stored only after it has ended."""
+    """Search again: a running request is stored only after it has ended."""
     try:
-        # Skip the first call, which Streamlit makes while it runs the page: the page has just
-        # searched.
+        # Streamlit's first call is while it runs the page, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:
@@ -143,18 +141,13 @@ def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int
         return  # the store may respond the next time
 
 
-def _key(row: Mapping[str, Any]) -> RequestKey:
-    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
-
-
 def _no_request(view: View) -> None:
-    first = html.escape(link(replace(view, page="requests")))
+    slowest = wording.anchor(link(replace(view, page="requests")), "Requests")
     st.html(
         "<p class='headline'>Enter a request’s id above: the <code>id</code> of the response "
         "(<code>chatcmpl-…</code>), the value of the request’s header <code>X-Request-Id</code>, "
         "or its trace id.</p>"
-        f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
-        "Requests</a></p>"
+        f"<p class='note'>Or choose one of the slowest: {slowest}</p>"
     )
 
 
@@ -171,16 +164,15 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
             "<p class='headline'><b>This request has expired.</b> It was received "
             f"{wording.clock(at, zone, date=True)}; the oldest stored request is from {oldest}.</p>"
             "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept."
-            " In longer ranges, the other pages still count deleted requests.</p>"
+            " Other pages still count deleted requests in longer ranges.</p>"
         )
         return
     st.html(
         "<p class='headline'>"
         f"<b>No request has the id “{wording.for_html(str(reference), 80)}”.</b>"
         f"</p><p class='note'>The store has requests from {oldest} to {newest}. "
-        "A running request appears here after it has ended. A request older than "
-        "<code>tailspan up --keep-rows</code> is deleted. <code>tailspan requests --last 1h</code> "
-        "lists ids.</p>"
+        "A running request appears after it has ended. <code>tailspan up --keep-rows</code> sets "
+        "how long requests are kept. <code>tailspan requests --last 1h</code> lists ids.</p>"
     )
 
 
@@ -189,19 +181,22 @@ def _list_of_matches(
 ) -> None:
     many = f"at least {MAX_MATCHES}" if len(rows) >= MAX_MATCHES else str(len(rows))
     shown_id = wording.for_html(request_id, 80)
-    listed = "".join(
-        f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
-        f"{wording.for_html(row['request_id'] or row['span_id'], 60)}</a></td>"
-        f"<td>{wording.clock(row['received_unix_ns'], zone, date=True)}</td>"
-        f"<td class='text'>{wording.for_html(row['model'] or wording.UNKNOWN)}</td>"
-        f"<td>{wording.for_html(row['outcome'])}</td>"
-        f"<td>{wording.seconds(row['e2e_s'])}</td></tr>"
+    listed = [
+        (
+            wording.anchor(
+                link(replace(view, request=RequestKey.of(row))),
+                wording.for_html(row["request_id"] or row["span_id"], 60),
+            ),
+            wording.clock(row["received_unix_ns"], zone, date=True),
+            wording.for_html(row["model"] or wording.UNKNOWN),
+            wording.for_html(row["outcome"]),
+            wording.seconds(row["e2e_s"]),
+        )
         for row in rows
-    )
+    ]
     st.html(
-        f"<p class='headline'><b>{many} requests</b> have the id “{shown_id}”. "
-        "Choose one:</p><table class='data'><thead><tr><th>request</th><th>received</th>"
-        f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
+        f"<p class='headline'><b>{many} requests</b> have the id “{shown_id}”. Choose one:</p>"
+        + table(("request", "received", "model", "outcome", "E2E"), listed, text=(2,))
     )
 
 
@@ -209,17 +204,17 @@ def _request(found: RequestDetails, view: View, zone: tzinfo) -> None:
     row = found.row
     whole_s = row["e2e_s"]
     freshness.band(found.simulated)
-    st.html(f"<p class='headline'>{words.sentence(row, found.account, zone)}</p>")
+    paragraph(words.sentence(row, found.account, zone), "headline")
     for note in (
         words.rank(row, found.ranks),
         words.less(row),
     ):
         if note:
-            st.html(f"<p class='note'>{note}</p>")
+            paragraph(note)
     _trace(row)
     if found.joined is not None:
         with chapter("The user’s request", JOINED_HELP):
-            st.html(f"<p class='note'>{joined_tables.sentence(found.joined)}</p>")
+            paragraph(joined_tables.sentence(found.joined))
             st.html(joined_tables.phases_table(found.joined))
             st.html(joined_tables.hops_table(found.joined, partial(request_link, view)))
     moments = timeline.instants(row)
@@ -242,7 +237,7 @@ def _trace(row: Mapping[str, Any]) -> None:
     try:
         url = trace_link.template()
     except ValueError as error:
-        st.html(f"<p class='notice'>{html.escape(str(error))}</p>")
+        paragraph(html.escape(str(error)), "notice")
         return
     if url is None:
         st.html(
@@ -261,13 +256,10 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
     row = found.row
     with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
-            st.html(
-                "<p class='note'>Its replica is unknown, so the requests sharing its engine are"
-                " unknown too.</p>"
-            )
+            paragraph("Its replica is unknown, and so are the requests sharing its engine.")
             return
         sentence = neighbours.sentence(found.neighbours)
-        st.html(f"<p class='note'>{html.escape(sentence)}</p>")
+        paragraph(html.escape(sentence))
         if not found.neighbours.drawn:
             return
         chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
@@ -279,25 +271,24 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    listed = "".join(
-        f"<tr><td>{_name_with_link(each, view)}</td>"
-        f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
-        f"<td>{wording.count(each.prompt_tokens)}</td>"
-        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
+    listed = [
+        (
+            _name_with_link(each, view),
+            wording.for_html(each.tenant or wording.UNKNOWN),
+            wording.count(each.prompt_tokens),
+            f"<b>{wording.signed_seconds(each.cost_s)}</b>",
+        )
         for each in costly
-    )
-    return (
-        "<table class='data'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
-        f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
-    )
+    ]
+    heads = ("request", "tenant", "prompt tokens", "its prefill delayed it by")
+    return table(heads, listed, text=(1,))
 
 
 def _name_with_link(each: neighbours.Neighbour, view: View) -> str:
     name = wording.for_html(each.name, 60)
     if each.name == neighbours.HIDDEN:
         return name
-    address = html.escape(link(replace(view, request=each.key)))
-    return f"<a href='{address}' target='_self'>{name}</a>"
+    return wording.anchor(link(replace(view, request=each.key)), name)
 
 
 def _servers(found: RequestDetails, whole_s: float) -> None:
@@ -305,13 +296,13 @@ def _servers(found: RequestDetails, whole_s: float) -> None:
         return
     with chapter("Engine state", ENGINE_HELP):
         if not found.engine:
-            st.html("<p class='note'>The engine reported no sample during the request.</p>")
+            paragraph("The engine reported no sample during the request.")
         else:
             chart(charts.time_series(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
         with chapter("GPU state", ENGINE_HELP):
             if found.throttled:
-                st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
+                paragraph(html.escape(found.throttled))
             chart(charts.time_series(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
 
 

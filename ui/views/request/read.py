@@ -1,8 +1,4 @@
-"""Read the Request page's data from the store.
-
-Other requests that were in the same engine may still arrive, so results are cached for only a
-minute. All viewers with the same access share the cache.
-"""
+"""Read the Request page's data. Cached for a minute: requests in its engine may still arrive."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -41,13 +37,13 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""A request is compared only with requests that have the same values of these labels."""
+"""A request is compared with those of the same labels."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Time to read before and after a request. Two samples of an engine are at most this far apart."""
+"""The largest gap between an engine's samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +59,19 @@ class RequestDetails:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The user's request, joined over all engines that served it. None if one engine did both
-    prefill and decode."""
+    """Joined over its engines; None if one did both prefill and decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The times of the oldest and the newest stored request. The page shows these times if a
-    request was not found."""
+    """The times of the oldest and the newest stored request."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """Return the requests with this id, the earliest first. The id is a request id, a trace id or
-    TRACE/SPAN."""
+    """The requests with this request id, trace id or TRACE/SPAN, the earliest first."""
     try:
         with store_errors():
             return shared(
@@ -98,7 +91,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
 
 
 def _record(key: RequestKey, *, found: bool) -> None:
-    """Write to the audit log that the reader opened a request, but not again for a refresh."""
+    """Write to the audit log that the reader opened a request, once per opening."""
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening

@@ -1,8 +1,7 @@
-"""Build the timeline of one request: its instants, its phases, and the parts of each phase.
+"""The timeline of one request: its instants, its phases, and their parts. Pure.
 
-Pure. The segments follow each other without gaps, from 0 to the end-to-end time. The durations of a
-phase's parts are known, but not when they occurred. The request's own work is drawn first, then the
-delays by other requests, preemption and stalls.
+Segments follow each other without gaps. When parts occurred is not known: the own work is drawn
+first, then delays by others, preemption and stalls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,7 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""If the first byte is closer to the first token than this share of the duration, the first byte is
-not drawn."""
+"""A first byte this close to the first token, as a share of the duration, is not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Segment:
     meaning: str
     colour: str
     pattern: str
-    """Plotly's pattern. Parts of the same phase have the same colour, but different patterns."""
+    """Distinguishes the parts of a phase, which share a colour."""
     from_s: float
     length_s: float
 
@@ -52,12 +50,12 @@ class TimelineStage:
 
     @property
     def length_s(self) -> float:
-        """The duration of the phase in seconds."""
+        """Duration of the phase."""
         return sum(segment.length_s for segment in self.segments)
 
     @property
     def to_s(self) -> float:
-        """The end of the phase, in seconds since the request's receipt."""
+        """End of the phase."""
         return self.from_s + self.length_s
 
 
@@ -80,10 +78,9 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[TimelineStage]:
-    """Return the phases that began, in order of time. The durations of these phases sum to the
-    end-to-end time.
+    """The phases that began, in order of time, which sum to the end-to-end time.
 
-    `parts_s` has the seconds of each part, from `diagnosis.one_request.account`.
+    `parts_s` is from `diagnosis.one_request.account`.
     """
     found: list[TimelineStage] = []
     reached = 0.0
@@ -111,7 +108,7 @@ def _single_part(phase: str) -> str:
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """Return the known instants in order of time. The last instant is the end of the request."""
+    """The known instants in order of time. The last is the end of the request."""
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     phases = [
@@ -138,8 +135,7 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if content_s - begun_s > SAME * whole_s:
             found.append(Instant("first content", content_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # If the request ended early, its end is also the end of its last phase. Draw only one of these
-    # instants.
+    # A request that ended early ends with its last phase: draw only one of these instants.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

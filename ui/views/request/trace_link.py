@@ -1,7 +1,6 @@
-"""Build the link from a request to its trace, in any trace store.
+"""The link from a request to its trace, in any trace store.
 
-The environment variable `KEY` has the URL of a trace, with the placeholder `{trace_id}`. Ids are
-external text, and are percent-encoded.
+`KEY` has its URL, with `{trace_id}`. Ids are external text, and are percent-encoded.
 """
 
 import os
@@ -15,7 +14,7 @@ EXAMPLE: Final = "https://jaeger.example.org/trace/{trace_id}"
 
 
 def template(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the configured URL, or None if no URL is set.
+    """The configured URL, or None.
 
     Raises:
         ValueError: the value is not a URL, or has no placeholder.
@@ -37,7 +36,7 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def link(url: str, trace_id: str, span_id: str) -> str:
-    """Return the URL of one trace."""
+    """The URL of one trace."""
     for place, value in zip(PLACES, (trace_id, span_id), strict=True):
         url = url.replace(place, quote(value, safe=""))
     return url

@@ -1,4 +1,4 @@
-"""Write the texts of the Request page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Request page. Pure HTML; external text is escaped."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -10,17 +10,16 @@ from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui.kit import data_sources, wording
 from ui.kit.part_names import part_name
+from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Minimum number of similar requests for a comparison."""
+"""Similar requests that a comparison needs."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. A note below the table has the sum of all other
-tenants."""
+"""A note has the sum of the other tenants."""
 MIN_SHARE: Final = 0.05
-"""A part of the request's time is omitted from the sentence if it is less than this share of the
-whole."""
+"""A smaller share of the time is omitted."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -32,7 +31,7 @@ _ENDED: Final = {
 
 
 def sentence(row: Mapping[str, Any], account: LatencyAccount, zone: tzinfo) -> str:
-    """Return a sentence: the request's outcome, its duration, and the part that took longest."""
+    """The request's outcome, its duration, and the parts that took longest."""
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
@@ -70,9 +69,7 @@ def _largest_parts(account: LatencyAccount, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """Return a sentence that compares the request with similar requests. Return None if no latency
-    of the request is known.
-    """
+    """The request compared with similar requests; None if none of its latencies is known."""
     like = " ".join(
         [
             "requests",
@@ -103,7 +100,7 @@ def _share_of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """Return a sentence about what the row's source does not report, or None."""
+    """What the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.SOURCE_NOTES:
         return f"This request is {data_sources.SOURCE_NOTES[source]}."
@@ -119,7 +116,7 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list: the first as a clock time, the others as time since then."""
+    """The instants: the first as a clock time, the others as time since then."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (
@@ -134,32 +131,33 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 
 def parts_table(account: LatencyAccount, whole_s: float) -> str:
-    """Return a table of the parts of the request's time, and their sum."""
-    rows = "".join(
-        f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
-        f"<small> · {meaning}</small></td>"
-        f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, whole_s)}</td></tr>"
+    """The parts of the request's time, and their sum."""
+    rows = [
+        (
+            f"<i class='swatch' style='background:{colour}'></i>{name}<small> · {meaning}</small>",
+            wording.seconds(seconds),
+            wording.share(seconds, whole_s),
+        )
         for name, colour, meaning, seconds in (
             (*part_name(part), seconds) for part, seconds in account.parts_s.items()
         )
-    )
-    return (
-        "<table class='data'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
-        f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
-        "<td></td></tr></tbody></table>"
-    )
+    ]
+    whole = ("<b>whole</b>", f"<b>{wording.seconds(whole_s)}</b>", "")
+    return table(("part", "time", "share"), [*rows, whole])
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
-    """Return a table: how long each tenant's requests delayed this request."""
-    rows = "".join(
-        f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
-        f"<td>{wording.count(each.requests)}</td>"
-        f"<td>{wording.signed_seconds(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
-        f"<td>{wording.signed_seconds(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
-        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
+    """How long each tenant's requests delayed this request."""
+    rows = [
+        (
+            wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant),
+            wording.count(each.requests),
+            wording.signed_seconds(each.prefill_s or None),
+            wording.signed_seconds(each.decode_s or None),
+            f"<b>{wording.signed_seconds(each.cost_s)}</b>",
+        )
         for each in found[:MAX_TENANTS]
-    )
+    ]
     more = len(found) - MAX_TENANTS
     left = sum(each.cost_s for each in found[MAX_TENANTS:])
     note = (
@@ -168,22 +166,11 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
         if more > 0
         else ""
     )
-    return (
-        "<table class='data'><thead><tr><th>delayed by tenant</th><th>requests</th>"
-        "<th>by their prefills</th><th>by their decodes</th><th>in all</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>{note}"
-    )
-
-
-def _share(seconds: float, whole_s: float) -> str:
-    return wording.percent(seconds / whole_s) if whole_s > 0 else ""
+    heads = ("delayed by tenant", "requests", "by their prefills", "by their decodes", "in all")
+    return table(heads, rows) + note
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """Return all stored fields as a table, by their names in the database and the CLI."""
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
-        for name, value in row.items()
-        if value is not None
-    )
-    return f"<table class='data raw'><tbody>{rows}</tbody></table>"
+    """All stored fields as a table, by their names in the database and the CLI."""
+    known = ((name, value) for name, value in row.items() if value is not None)
+    return table((), [(name, wording.for_html(str(value), 200)) for name, value in known], "raw")

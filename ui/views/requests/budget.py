@@ -1,7 +1,6 @@
-"""The section of the Requests page: how the slow requests spent a latency budget."""
+"""The section of the Requests page about how the slow requests spent a latency budget."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,54 +10,45 @@ from alerts.errors import DocumentError
 from analysis.budget.answer import BudgetQuestion, answer_budget
 from analysis.budget.budget import LatencyBudget
 from analysis.budget.budget_file import preset, read_budget
-from ui.frame import navigation
+from ui.frame import controls
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.view import BUDGETS, NO_BUDGET, OWN_BUDGET
 from ui.kit import wording
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
-"""The environment variable with the path of the reader's budget file."""
+"""The path of the reader's budget file."""
 HELP: Final = (
-    "A budget limits a latency and the time of each layer. The table compares these limits with "
-    "the slowest requests of the range: those beyond the budget's percentile."
+    "A budget limits a latency and the time of each layer. The table compares it with the "
+    "slowest requests of the range: those beyond the budget's percentile."
 )
 NAMES: Final = {NO_BUDGET: "no budget", OWN_BUDGET: "your file"}
 TOO_MANY: Final = (
-    "The range has too many requests to divide the time of each into layers. Choose a shorter"
-    " range."
+    "The range has too many requests to divide the time of each into layers. Choose a shorter "
+    "range."
 )
 
 
 def show(context: Context, *, too_many: bool) -> None:
-    """Draw a control to choose a budget, and a table of how the slow requests spent it.
+    """Draw a choice of budgets, and how the slow requests spent the chosen one.
 
-    With `too_many`, the range has too many requests to read them one by one.
+    With `too_many`, they cannot be read one by one.
     """
     with chapter("Latency budget", HELP):
-        st.session_state["budget"] = context.view.budget
-        st.segmented_control(
-            "Latency budget",
-            _budgets_to_choose(context.view.budget),
-            key="budget",
-            required=True,
-            format_func=lambda name: NAMES.get(name, name),
-            label_visibility="collapsed",
-            on_change=_choose_budget,
-        )
+        budgets = _budgets_to_choose(context.view.budget)
+        controls.setting("budget", "Latency budget", budgets, lambda name: NAMES.get(name, name))
         if context.view.budget == NO_BUDGET:
             return
         try:
             budget = _budget(context.view.budget)
         except DocumentError as error:
-            st.html(f"<p class='notice'>{wording.for_html(str(error), 500)}</p>")
+            paragraph(wording.for_html(str(error), 500), "notice")
             return
         if budget is None:
-            st.html(f"<p class='note'>Set {KEY} to the path of a budget file.</p>")
+            paragraph(f"Set {KEY} to the path of a budget file.")
         elif too_many:
-            st.html(f"<p class='note'>{TOO_MANY}</p>")
+            paragraph(TOO_MANY)
         else:
             question = BudgetQuestion(budget, context.window, context.view.equals)
             answer = context.shared(lambda: answer_budget(context.engine, question), repr(budget))
@@ -66,11 +56,7 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """Return the budgets that the reader can choose.
-
-    The reader's own budget is included only if an environment variable names its file, or if the
-    page's address names this budget.
-    """
+    """The reader's own only if its file is configured, or if the address names it."""
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 
@@ -80,9 +66,3 @@ def _budget(name: str) -> LatencyBudget | None:
         return preset(name)
     path = os.environ.get(KEY, "").strip()
     return read_budget(Path(path)) if path else None
-
-
-@choice
-def _choose_budget() -> None:
-    chosen = st.session_state["budget"]
-    navigation.change(replace(navigation.current(), budget=chosen))

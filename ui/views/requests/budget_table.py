@@ -1,4 +1,4 @@
-"""Write how the slow requests spent a budget as HTML. All external text is escaped."""
+"""How the slow requests spent a budget, as HTML. External text is escaped."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,14 +9,14 @@ from analysis.budget.levers import command
 from analysis.budget.sentences import finding, layer_name, notes, reductions
 from analysis.budget.spending import BudgetLine, BudgetSpending
 from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit.tables import table
 
 HEAD: Final = ("layer", "budget", "slowest requests", "over")
 _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """Return the finding, the table, and by how much each layer's time must shrink, as HTML."""
+    """The finding, the table, and by how much each layer's time must shrink."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
@@ -44,12 +44,8 @@ def _table(spending: BudgetSpending) -> str:
             _excess_text(spending.mean_s - spending.total_s),
         )
     )
-    head = "".join(f"<th>{each}</th>" for each in HEAD)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{wording.for_html(cell)}</td>' for cell in cells)}</tr>"
-        for cells in rows
-    )
-    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")
+    escaped = [[wording.for_html(cell) for cell in cells] for cells in rows]
+    return table(HEAD, escaped, "short")
 
 
 def _rows(line: BudgetLine) -> Iterator[tuple[str, str, str, str]]:

@@ -1,4 +1,4 @@
-"""Draw the charts of the Requests page: time per phase, and the engines' state. Pure."""
+"""The charts of the Requests page: time per phase, and the engines' state. Pure."""
 
 import math
 from datetime import tzinfo
@@ -34,7 +34,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
                 marker={
                     "color": layer.colour,
                     "line": {
-                        "width": 0.6 if _has_outline(layer.key) else 0,
+                        "width": 0.6 if layer.key in ("stall", "delivery") else 0,
                         "color": colours.OUTLINE,
                     },
                 },
@@ -64,8 +64,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
     figure.update_layout(barmode="stack")
     figure.update_yaxes(
         range=[0, max(top * 1.05, ticks[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": "mean per request", "standoff": 6},
     )
     return charts.over_time(figure, window, zone, height=290)
@@ -116,7 +115,3 @@ def engines(found: EngineGauges, window: Window, zone: tzinfo) -> go.Figure:
         charts.row_title(figure, row, title)
     figure.update_layout(legend={"xanchor": "right", "x": 1})
     return charts.over_time(figure, window, zone, height=300)
-
-
-def _has_outline(key: str) -> bool:
-    return key in ("stall", "delivery")

@@ -1,6 +1,6 @@
-"""Read the engines' state over time: waiting, running, KV cache in use. Pure.
+"""The engines' state over time: waiting, running, KV cache in use. Pure.
 
-The value of a bin is the maximum of its samples, because a mean would hide a burst of a second.
+A bin has the maximum of its samples: a mean would hide a burst of a second.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ui.kit.columns import FloatArray, IntArray, instants, texts
+from ui.kit.columns import FloatArray, IntArray, highest_per_cell, instants, texts
 from ui.kit.columns import floats as column_floats
 from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 
@@ -22,24 +22,21 @@ MAX_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The lines of each gauge (waiting, running, KV cache in use) over time.
-
-    There is a line for each engine, or a single line if there are more than `MAX_LINES` engines.
-    """
+    """The lines of each gauge: one per engine, or one for more than `MAX_LINES` engines."""
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """The (bins,) values by line and gauge; NaN in bins without samples."""
+    """(bins,) values by line and gauge; NaN in bins without samples."""
 
     @property
     def together(self) -> bool:
-        """Whether each gauge has a single line for all engines together."""
+        """Whether each gauge has a single line for all engines."""
         return self.engines > MAX_LINES
 
 
 def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
-    """Return the narrowest bins of a window that a chart can show."""
+    """The narrowest bins of a window that a chart can show."""
     length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
     width_s = next(
         (width for width in WIDTHS_S if length_s / width <= MAX_POINTS),
@@ -49,12 +46,14 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
 
 
 def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGauges:
-    """Return the lines of each gauge, from samples with the columns `COLUMNS`."""
+    """The lines of each gauge, from samples with the columns `COLUMNS`."""
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
     by_gauge = {
-        gauge: _highest(column_floats(table, gauge), which, index, len(engines), bins.count)
+        gauge: highest_per_cell(
+            column_floats(table, gauge), which, index, (len(engines), bins.count)
+        )
         for gauge in GAUGES
     }
     if len(engines) > MAX_LINES:
@@ -70,10 +69,7 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """Return the engines' names, and the index of each row's engine.
-
-    If a replica has only one engine, the engine has the replica's name.
-    """
+    """The engines' names, and each row's engine. A replica's single engine has its name."""
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
     known = sorted(set(pairs))
@@ -83,18 +79,8 @@ def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
     return names, np.array([place[pair] for pair in pairs], dtype=np.int64)
 
 
-def _highest(
-    values: FloatArray, which: IntArray, index: IntArray, engines: int, bins: int
-) -> FloatArray:
-    highest = np.full((engines, bins), -np.inf)
-    valid = ~np.isnan(values)
-    np.maximum.at(highest, (which[valid], index[valid]), values[valid])
-    highest[np.isneginf(highest)] = np.nan
-    return highest
-
-
 def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:
-    """Return one line for all engines: the sum of the requests, or the maximum KV cache usage."""
+    """One line for all engines: the sum of the requests, or the maximum KV cache usage."""
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

@@ -24,35 +24,34 @@ from ui.kit import (
     wording,
 )
 from ui.kit.columns import floats, instants
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import budget, charts, engines, words
 from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
 def read(context: Context) -> RequestsData:
-    """Read the samples and the requests of the range, or rollups if there are too many requests."""
+    """Read the range's samples, and its requests or, if there are too many, rollups."""
     latency = context.view.latency
 
     def found() -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # The cached rollups include the slowest requests by one latency. Read the rollups again if the
-    # reader has selected another latency.
+    # Rollups contain the slowest requests by one latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)
 
 
 def show(context: Context, found: RequestsData) -> None:
-    """Draw latencies, phases and the engines' state over time, and the slowest requests."""
+    """Draw the page."""
     if found.number:
         _requests(context, found)
         return
     no_data.nothing_in_view(context)
     if note := data_sources.scraped(found.scraped_replicas):
-        st.html(f"<p class='note'>{html.escape(note)}</p>")
+        paragraph(html.escape(note))
     if found.samples.num_rows:
         _engines(context, found)
 
@@ -75,14 +74,14 @@ def _requests(context: Context, found: RequestsData) -> None:
         means, number = phases.mean_per_bin(matrix, index, bins.count)
     st.html(f"<p class='headline'>{headline}</p>{_outcomes(outcomes, view)}")
     if rolled is None and (less := data_sources.note(table)):
-        st.html(f"<p class='note'>{html.escape(less)}</p>")
+        paragraph(html.escape(less))
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
         figure = kit_charts.percentiles(series, bins, window, zone, context.ink, name)
         selection.time_chart(context, figure, "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
-            st.html(f"<p class='note'>{gap}</p>")
+            paragraph(gap)
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, zone)
         selection.time_chart(context, figure, "phases")
@@ -109,7 +108,7 @@ def _joined_section(context: Context, found: RequestsData) -> None:
     with chapter("Joined requests", JOINED_HELP):
         latency = "E2E" if by_e2e else "TTFT"
         most = MAX_JOINED_ROWS if found.joined.truncated else None
-        st.html(f"<p class='note'>{words.joined(len(joined), latency, most)}</p>")
+        paragraph(words.joined(len(joined), latency, most))
         shown = known[:MAX_JOINED]
         address = partial(request_link, context.view)
         st.html(joined_tables.requests_table(shown, address, context.zone))
@@ -132,10 +131,14 @@ PHASES_HELP: Final = (
 
 
 MAX_JOINED: Final = 10
+NO_STATE: Final = (
+    "No engine reported its state in this range. The plugin in vLLM reports it; for other servers,"
+    " use <code>tailspan up --scrape URL</code>."
+)
 
 JOINED_HELP: Final = (
-    "Prefill and decode are on different servers. A joined request is one request of a user, with "
-    "its phases over all servers. Choose a request to see its servers."
+    "Prefill and decode are on different servers. A joined request is one request of a user "
+    "over all servers. Choose a request to see its servers."
 )
 
 ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
@@ -161,7 +164,7 @@ def _engines(context: Context, found: RequestsData) -> None:
     window = found.window
     with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:
-            st.html("<p class='note'>No engine reported its state in this range.</p>")
+            paragraph(NO_STATE)
             return
         gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
         selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")

@@ -20,15 +20,14 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MAX_JOINED_ROWS: Final = 20_000
-"""Maximum number of rows to join, in about a second. The rows that were received last are
-joined."""
+"""The newest rows, which are joined in about a second."""
 
 NO_JOINED: Final = JoinedAnswer()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestsData:
-    """The data that the page shows."""
+    """The data of the page."""
 
     window: Window
     requests: pa.Table
@@ -37,10 +36,9 @@ class RequestsData:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The data from rollups, if there are too many requests. `requests` then contains only the
-    slowest requests."""
+    """If there are too many requests. `requests` then has only the slowest."""
     joined: JoinedAnswer = NO_JOINED
-    """The joined requests among the newest rows. Empty if rollups were read."""
+    """Among the newest rows. Empty if rollups were read."""
 
     @property
     def number(self) -> int:
@@ -51,10 +49,7 @@ class RequestsData:
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> RequestsData:
-    """Read the requests and samples of a window.
-
-    If there are too many requests, read rollups and only the slowest requests.
-    """
+    """Read a window's requests and samples; with too many requests, rollups and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)

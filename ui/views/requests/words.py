@@ -1,4 +1,4 @@
-"""Write the texts of the Requests page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Requests page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Mapping
@@ -17,11 +17,7 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """Return the headline for a table of at least one request.
-
-    `table` has the columns ttft_s and e2e_s. `matrix` is from `phases.layers`. `length_s` is the
-    length of the range.
-    """
+    """The headline for at least one request, with ttft_s and e2e_s."""
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
     first = _requests_sentence(table.num_rows, length_s, equals)
@@ -29,7 +25,7 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
 
 
 def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) -> str:
-    """Return the headline for requests that were read as rollups."""
+    """The headline for requests that were read as rollups."""
     first = _requests_sentence(rolled.requests, length_s, equals)
     tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
     return (
@@ -39,10 +35,7 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
 
 
 def joined(requests: int, latency: str, max_rows: int | None) -> str:
-    """Return a sentence about the list of joined requests, which is sorted by a latency.
-
-    `max_rows` is the number of newest rows that were joined, or None if all rows were joined.
-    """
+    """About the joined requests, sorted by a latency. `max_rows` were joined; None: all."""
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."
@@ -109,6 +102,6 @@ def _largest_phase_text(found: Largest, of_what: str) -> str:
 
 
 def outcomes(table: pa.Table) -> dict[str, int]:
-    """Return the number of requests by outcome. The number is 0 for an outcome without requests."""
+    """The number of requests by outcome, also outcomes without requests."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}

@@ -1,4 +1,4 @@
-"""Count all requests by time and latency, as a grid. Pure."""
+"""Count requests by time and latency, as a grid. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -8,22 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ui.kit.columns import FloatArray, IntArray
-from ui.kit.time_bins import Bins, bins_of_width
+from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width
 
 COLUMNS: Final = 100
 ROWS: Final = 30
-SECOND_NS: Final = 1_000_000_000
 MIN_S: Final = 1e-4
-"""Shortest latency on the axis. Shorter latencies count as this latency, because a logarithmic axis
-has no zero."""
+"""Shorter latencies count as this one: a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
-    """Numbers of requests by latency and time.
+    """(rows, columns) numbers of requests by latency and time.
 
-    `counts` has the shape (rows, columns). Row i has the latencies from edges_s[i] to edges_s[i +
-    1]. All rows have the same height on a logarithmic axis.
+    Row i has the latencies from edges_s[i] to edges_s[i + 1], with equal heights on a logarithmic
+    axis.
     """
 
     bins: Bins
@@ -32,16 +30,16 @@ class LatencyDistribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """(rows,) latency in the middle of each row, in seconds. Charts draw the row there."""
+        """(rows,) latency in seconds at which charts draw each row."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 
 def distribution(
     received_unix_ns: IntArray, latency_s: FloatArray, from_unix_ns: int, to_unix_ns: int
 ) -> LatencyDistribution | None:
-    """Count requests by time and latency.
+    """Count requests by time and latency; None if all latencies are unknown.
 
-    `latency_s` is (n,), and NaN if unknown. Return None if all are unknown.
+    `latency_s` is (n,), NaN if unknown.
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

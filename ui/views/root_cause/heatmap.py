@@ -1,7 +1,4 @@
-"""Draw a heatmap of all requests by time and latency, with the servers' state below. Pure.
-
-The heatmap and the lines share one time axis. The baseline is to the left of the selected range.
-"""
+"""A heatmap of all requests by time and latency, with the servers' state below. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -38,15 +35,14 @@ def figure(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw the distribution, and below it the lines of the servers' state on the same time axis.
+    """Draw the distribution, and the servers' state below it on the same time axis.
 
     Args:
-        lines: the servers' state, in the bins of the distribution.
+        lines: in the bins of the distribution.
         name: the latency.
         window: the selected range.
-        whole: the range of the chart: from the baseline to `window`, or only `window`.
-        onset_unix_ns: the time at which the latency began to grow, if known.
-        thresholds_s: thresholds of the objectives.
+        whole: the range of the chart.
+        onset_unix_ns: when the latency began to grow, if known.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)
     drawn = make_subplots(
@@ -58,15 +54,14 @@ def figure(
     at = charts.local(found.bins.middles_unix_ns, zone)
     drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
-    # Plotly cannot select a range on a heatmap, so the reader selects these invisible points.
+    # Plotly cannot select a range on a heatmap: the reader selects these invisible points.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
     drawn.add_trace(_invisible_points(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
     drawn.update_yaxes(
         type="log",
         range=[math.log10(float(each)) for each in (found.edges_s[0], found.edges_s[-1])],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": f"{name}, log scale", "standoff": 6},
         showgrid=False,
         row=1,
@@ -84,7 +79,6 @@ def figure(
 def _baseline(
     drawn: go.Figure, baseline: Window, whole: Window, zone: tzinfo, ink: colours.Ink
 ) -> None:
-    """Shade the part of the baseline that is on the chart."""
     start = max(baseline.from_unix_ns, whole.from_unix_ns)
     end = min(baseline.to_unix_ns, whole.to_unix_ns)
     if start >= end:
@@ -121,8 +115,7 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
 
 def _heatmap(found: LatencyDistribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # The colour depends on the square root of the count. A linear scale would hide single requests,
-    # and a logarithmic scale would hide differences between large counts.
+    # By the square root: a linear scale hides single requests, a logarithmic one large differences.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
@@ -247,7 +240,7 @@ def _mark_ranges(
             yref="paper",
             line={"color": ink.strong, "width": 1, "dash": dash},
         )
-        # At the right end of the chart, only the left side of the line has space for the label.
+        # At the right end of the chart, only the left side has space for the label.
         _label(drawn, text, x, "left" if instant < late_unix_ns else "right", ink)
     for threshold_s in thresholds_s:
         drawn.add_hline(

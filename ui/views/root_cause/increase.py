@@ -1,7 +1,4 @@
-"""Draw the increase of a latency as a waterfall of horizontal bars. Pure.
-
-Each step is the growth of one part of the latency. The steps sum to the increase.
-"""
+"""The increase of a latency as a waterfall of its parts' growth. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +11,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Parts that changed by less than this share of the growth are combined into one step."""
+"""Parts that changed by less than this share of the growth are one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class IncreaseBar:
-    """The growth of a part of the latency, as one bar.
-
-    The bar begins at `from_s` seconds, and ends at `from_s` + `growth_s`. The growth may be
-    negative.
-    """
+    """A part's growth, which may be negative. The bar begins at `from_s`."""
 
     name: str
     colour: str
@@ -37,10 +30,7 @@ class IncreaseBar:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
-    """Return a step for each part, in the order of a request's phases.
-
-    The last step combines all parts with a small growth. The steps sum to the total growth.
-    """
+    """A step for each part, in the order of a request's phases; the last combines small parts."""
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
     large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]
@@ -74,43 +64,23 @@ def figure(found: Sequence[IncreaseBar]) -> go.Figure:
         )
         drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, text))
     total = sum(step.growth_s for step in found)
-    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of all parts"))
+    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, colours.TOTAL, "the sum of all parts"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
     high = max([0.0, total, *(step.from_s + step.growth_s for step in found)])
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Leave space on both sides for the number beside the longest bar.
+        # Space on both sides for the number beside the longest bar.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         fixedrange=True,
         zeroline=True,
         zerolinecolor=colours.OUTLINE,
         title={"text": "added to the slow requests’ mean", "standoff": 4},
     )
-    drawn.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
-    drawn.update_layout(
-        height=84 + 28 * (len(found) + 1),
-        margin={**charts.MARGIN, "l": 138, "t": 18, "b": 40},
-        bargap=0.32,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return drawn
+    return charts.waterfall(drawn, len(found) + 1, left=138)
 
 
 def _bar(name: str, from_s: float, growth_s: float, colour: str, text: str) -> go.Bar:
-    return go.Bar(
-        y=[name],
-        x=[growth_s],
-        base=[from_s],
-        orientation="h",
-        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
-        text=[wording.signed_seconds(growth_s)],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate=f"{text}<extra></extra>",
-        showlegend=False,
-    )
+    label = wording.signed_seconds(growth_s)
+    return charts.step_bar(name, from_s, growth_s, colour, label, text)

@@ -23,7 +23,7 @@ from ui.frame.context import Context
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
 from ui.kit import data_sources, joined_growth, phases, slowest, slowest_table, store_reads
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
 from ui.kit.time_bins import SECOND_NS
@@ -31,29 +31,29 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
 MAX_STORED: Final = 20
-"""Maximum number of incidents whose stored answers are read: the latest in the range."""
+"""Incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
-    "By how much each part of the slow requests' latency grew from the baseline to the range, in "
-    "the order of a request's phases. The parts sum to the increase."
+    "The growth of each part of the slow requests' latency from the baseline to the range. "
+    "The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
-    "Each cell counts requests by time of receipt and latency. The lines below show the state "
-    "of the engines. Shaded: the baseline. A triangle marks the start of an engine. The dashed "
-    f"line is the SLO’s threshold. {selection.HELP}"
+    "Each cell counts requests by time of receipt and latency. Below: the state of the "
+    "engines. Shaded: the baseline. Triangle: the start of an engine. Dashed: the SLO’s "
+    f"threshold. {selection.HELP}"
 )
 GREW: Final = (
-    "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
-    "to see why."
+    "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” "
+    "above to see why."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode are on different servers. The phases are those of the user’s requests. The "
-    "causes in each pool are found from the pool's own servers. Their shares are estimates from "
+    "Prefill and decode are on different servers. The phases are those of the user’s "
+    "requests. Each pool's causes come from its own servers; their shares are estimates from "
     "the step ledger."
 )
 HITS_HELP: Final = (
-    "The probability that a request of this kind is slow, divided by the probability for all other"
-    " requests. Kinds whose difference may be chance are omitted. A kind that is slow more often"
-    " may not be the cause."
+    "How many times likelier a request of this kind is to be slow than all others. Kinds "
+    "whose difference may be chance are omitted. A kind that is slow more often may not be "
+    "the cause."
 )
 
 
@@ -104,11 +104,6 @@ def show(context: Context, found: RootCauseData) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the joined requests' latency, and the causes in each pool of servers (prefill or
-    decode).
-
-    Nothing is shown unless prefill and decode are on different servers.
-    """
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -122,7 +117,7 @@ def _joined_section(context: Context, explanation: Explanation) -> None:
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
-    """Return the view of an incident, with the latency of its verdict."""
+    """The view of an incident, with the latency of its verdict."""
     found = read(context)
     answer = found.stored_answer(incident)
     verdict = found.verdict(incident) if answer is None else answer.verdict
@@ -132,10 +127,9 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 
 
 def explaining(context: Context, found: RootCauseData, part: Window) -> View:
-    """Return the view that explains a part of the chart over which the reader dragged.
+    """The view that explains a dragged part of the chart.
 
-    The baseline is the time from the start of the chart to the start of the part. If this time is
-    shorter than the part, or had an incident, the view has the default baseline.
+    The baseline is the chart before it; the default one if that is too short or had an incident.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -145,11 +139,9 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 
 
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
-    """Return the explanation, in which the shares of the causes were computed by replay.
+    """The explanation with shares from a replay, or from a stored answer to the same question.
 
-    The shares come from a stored answer to the same question, if there is one. Explanations of the
-    same causes use the same replay, so the verdict on an incident and the list of causes have the
-    same shares.
+    The verdict and the list of causes share a replay, so their shares are equal.
     """
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
@@ -167,10 +159,7 @@ def _incident(
     found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """Return the incident and its verdict as HTML, or an empty text if there is no incident.
-
-    `tested` returns an explanation with shares that were computed by replay.
-    """
+    """The incident and its verdict as HTML, or "". `tested` adds shares from a replay."""
     incident = _shown_incident(context.view, found)
     if incident is None:
         return ""
@@ -182,7 +171,7 @@ def _incident(
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The chosen baseline has too little data to show the cause, so use the default baseline.
+        # The chosen baseline has too little data to show the cause: use the default one.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
@@ -192,19 +181,16 @@ def _incident(
 def _shown_answer(
     context: Context, found: RootCauseData, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the answer that the server stored for the incident, or None if the page must compute
-    it."""
+    """The incident's stored answer, or None if the page must compute it."""
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
-    # The server stored an answer without a replay, because the replay took too long. A page that is
-    # not live has time for the replay.
+    # Stored without a replay that took too long, for which a page that is not live has time.
     return None if answer.replay_took_too_long and not context.view.live else answer
 
 
 def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
-    """Return the name of the selected range if the page also shows an incident's answer about
-    another range. Otherwise return an empty text."""
+    """The selected range's name, if the page also answers about an incident's range."""
     incident = _shown_incident(context.view, found)
     if incident is None or (answer := _shown_answer(context, found, incident)) is None:
         return ""
@@ -214,8 +200,7 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Return whether the stored answer fits the page: the filters are the same, and so is the
-    baseline if the reader chose one."""
+    """Whether the stored answer has the page's filters, and the reader's baseline if chosen."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -224,16 +209,12 @@ def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> b
 
 
 def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
-    """Return the incident in the address, or else the first incident in the range.
-
-    Incidents of objectives on requests come before incidents of objectives on probes.
-    """
+    """The incident in the address, or else the first in the range; those on probes come last."""
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
 
 def _reason(context: Context, explanation: Explanation, selected: str) -> str:
-    """Return as HTML the causes, and a sentence that states how their shares were computed."""
     if not explanation.causes:
         return words.reason(explanation, selected)
     window = context.window
@@ -243,8 +224,7 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the incident, the verdict and the causes. Return the page elements that contain the
-    incident and the causes; None for an element that was not drawn."""
+    """Draw the verdict. Return the elements of the incident and the causes, None if not drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -257,17 +237,17 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     if attained := words.attained(explanation):
         st.html(attained)
     if explanation.grew_within_objectives:
-        st.html(f"<p class='notice'>{GREW}</p>")
+        paragraph(GREW, "notice")
     still = words.still_slow(explanation, found.request_incidents, zone)
     if still and explanation.verdict is not ExplanationVerdict.INCIDENT:
-        st.html(f"<p class='notice'>{still}</p>")
+        paragraph(still, "notice")
     reason = None
     if explanation.causes or explanation.verdict is ExplanationVerdict.INCIDENT:
         place = st.empty()
         place.html(_reason(context, explanation, selected))
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
-        st.html(f"<p class='note'>{thinned}</p>")
+        paragraph(thinned)
     _heatmap_section(context, explanation, found)
     if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         _longer_range_link(view)
@@ -284,15 +264,13 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
 
 
 def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
-    """Draw the whole distribution of the latency, and let the reader drag over a part of it."""
     view, zone = context.view, context.zone
     shape = found.heatmap(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own key. Otherwise, the selection box would stay on the chart when the
-    # range changes.
+    # A key per range: the selection box would stay on the chart when the range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -327,8 +305,7 @@ def _baseline_choice(view: View, explanation: Explanation, found: RootCauseData)
         href = html.escape(link(View(last=None, page=view.page, incident=name, equals=view.equals)))
         st.html(
             f"<p class='note'><a class='action' href='{href}' target='_self'>"
-            "Before the incident</a> compares the incident, from its start, with the time before "
-            "the incident.</p>"
+            "Before the incident</a> compares the incident with the time before it.</p>"
         )
 
 
@@ -372,7 +349,7 @@ def _increase(explanation: Explanation) -> None:
 def _longer_range_link(view: View) -> None:
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
-        st.html("<p class='note'>Choose a longer range, or another baseline.</p>")
+        paragraph("Choose a longer range, or another baseline.")
         return
     longer = names[names.index(view.last) + 1]
     if st.button(f"Show the last {longer}", key="wider", type="primary"):

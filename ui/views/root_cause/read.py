@@ -1,8 +1,4 @@
-"""Read the Root cause page's data from the store.
-
-The cache keeps the requests of a range together with their explanations, so the page needs no new
-read to explain another latency of the same range.
-"""
+"""Read the Root cause page's data. Cached with its explanations: another latency needs no read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +6,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
 from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
@@ -37,6 +32,7 @@ from store.columns.evidence import EvidenceRows
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
+from ui.kit.columns import highest
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.views.root_cause.distribution import LatencyDistribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
@@ -56,9 +52,9 @@ class Heatmap(NamedTuple):
 
 @dataclass(frozen=True)
 class RootCauseData:
-    """The requests of a range and of its baseline, and the results of the analysis.
+    """The requests of a range and its baseline, and the results of the analysis.
 
-    `requests` contains all requests of both ranges. `equals` selects the requests to analyse.
+    `equals` selects the requests to analyse.
     """
 
     window: Window
@@ -66,15 +62,13 @@ class RootCauseData:
     equals: Mapping[str, str]
     objectives: Sequence[Objective]
     incidents: Sequence[IncidentRow]
-    """The incidents that overlap the window, earliest first."""
+    """Those that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident that begins at the end of the default baseline. None if the baseline ends where
-    the window begins, or if the reader selected the baseline."""
+    """The incident before which the default baseline ends."""
     known: Sequence[IncidentRow]
-    """The incidents in and before the window."""
+    """In and before the window."""
     burned: Mapping[str, Objective]
-    """The objectives of the incidents in `known`, by name. Each group of an objective also has its
-    name in this mapping."""
+    """Objectives and groups of the incidents in `known`."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -96,14 +90,11 @@ class RootCauseData:
         return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
-        """Return the explanation of one latency.
-
-        With `by_size`, an incident is detected by how much the latency grew, not by the objectives.
-        """
+        """The explanation of one latency. `by_size`: growth, not objectives, makes an incident."""
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
-        """Return the verdict on an incident: one sentence about all latencies of its objective."""
+        """The verdict on an incident: one sentence about all latencies of its objective."""
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
@@ -111,12 +102,11 @@ class RootCauseData:
         return leading_verdict([self._explain_metric(metric, [objective]) for metric in metrics])
 
     def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
-        """Return the stored answer of an incident, if there is one."""
+        """The stored answer of an incident, if any."""
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """Return the explanation with the shares from a stored answer to the same question, if
-        there is one."""
+        """The explanation with the shares from a stored answer to the same question, if any."""
         for answer in self.stored.values():
             if answer.replay_took_too_long:
                 continue
@@ -139,8 +129,7 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Return whether an incident's objective counts probes. The page cannot explain such an
-        incident."""
+        """Whether an incident's objective counts probes, so that the page cannot explain it."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
@@ -164,18 +153,12 @@ class RootCauseData:
 
     @property
     def whole(self) -> Window:
-        """The range of the chart: from the baseline to the window, or only the window.
-
-        The chart shows only the window if the baseline is far from it.
-        """
+        """From the baseline to the window, or only the window if they are far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
     def heatmap(self, latency: str) -> Heatmap | None:
-        """Return the numbers of requests by time and latency, and the servers' state.
-
-        Return None if the latency is unknown for all requests.
-        """
+        """Requests by time and latency, and the servers' state; None if the latency is unknown."""
         metric = METRICS[latency]
         if metric not in self._heatmaps:
             self._heatmaps[metric] = self._heatmap(metric)
@@ -192,14 +175,10 @@ class RootCauseData:
         return None if grid is None else Heatmap(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """Return when the window's slowest requests were received, the slowest first."""
+        """When the window's slowest requests were received, the slowest first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
-        known = np.flatnonzero(np.isfinite(values))
-        if known.size > SLOWEST:
-            known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
-        ordered = known[np.argsort(-values[known], kind="stable")]
-        found: list[int] = inside.received_unix_ns[ordered].tolist()
+        found: list[int] = inside.received_unix_ns[highest(values, SLOWEST)].tolist()
         return found
 
 
@@ -215,9 +194,7 @@ def read_root_cause(
     """Read a window and its baseline.
 
     Args:
-        baseline: the range to compare with. None selects the previous range without an incident. If
-            the data of this previous range was deleted, None selects the range just before the
-            window.
+        baseline: None: the previous range without an incident, or any if that data was deleted.
         equals: labels of the requests to analyse.
         known: the incidents in and before the window.
 
@@ -258,14 +235,14 @@ def read_root_cause(
 
 
 def key_of(incident: IncidentRow) -> IncidentKey:
-    """Return the key of an incident: its SLO, its severity, and when its alert fired."""
+    """Identifies an incident."""
     return incident.slo, incident.severity, incident.fired_unix_s
 
 
 def stored_answers(
     engine: Engine, objectives: Sequence[Objective], incidents: Sequence[IncidentRow]
 ) -> dict[IncidentKey, StoredAnswer]:
-    """Return the stored answers of incidents that have one."""
+    """The stored answers of incidents that have one."""
     names = {base(row.slo) for row in incidents}
     burned = expanded(engine, [each for each in objectives if each.name in names])
     by_name = {each.name: each for each in burned}
@@ -293,6 +270,5 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, but `Span` must not be empty. Move the end by 1 ns. If
-    # the start were moved instead, it could be before 1970.
+    # An empty range is extended by 1 ns. Its start must not move before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

@@ -1,8 +1,6 @@
-"""Compute the servers' state as lines over the bins of the heatmap. Pure.
+"""The servers' state as lines over the bins of the heatmap. Pure.
 
-With several replicas, a gauge's value in a bin is the mean of all samples. A share, such as the
-share of cache hits, is the sum of its numerators divided by the sum of its denominators. A bin
-without samples has no value.
+A gauge is the mean of all samples in a bin. A share is the ratio of sums.
 """
 
 from collections.abc import Callable
@@ -19,14 +17,14 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity over time. `values` has the shape (bins,), with NaN in bins without samples."""
+    """One quantity over time. `values` is (bins,), NaN in bins without samples."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that corresponds to 100 %, if there is one."""
+    """The value of 100 %, if any."""
 
 
 _GAUGES: Final = (
@@ -51,7 +49,7 @@ _SHARES: Final = (
 
 
 def state_lines(engines: Samples, bins: Bins) -> list[StateLine]:
-    """Return one line for each quantity that has samples."""
+    """One line for each quantity that has samples."""
     if not len(engines):
         return []
     at = engines.at_unix_ns

@@ -1,4 +1,4 @@
-"""Write the texts of the Root cause page. Pure. The result is HTML with escaped external text."""
+"""The texts of the Root cause page. Pure HTML; external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -18,12 +18,11 @@ from telemetry.printable import first_upper
 from ui.frame.address import link
 from ui.frame.view import EARLIER, View
 from ui.kit import cause_words, wording
+from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 MAX_HITS: Final = 6
 LEFT: Final = 0.05
-"""Minimum unexplained share of the increase that the page mentions."""
-
 DAY_S: Final = 86_400
 
 _TOKENS: Final = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
@@ -37,7 +36,7 @@ _PLACES: Final = {
 
 
 def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
-    """Return the verdict: which latency rose, by how much, since when, for how many requests."""
+    """The verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         if explanation.requests and not explanation.baseline_requests:
@@ -101,7 +100,7 @@ def _baseline_time(explanation: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict as HTML, with the words of `tailspan explain`."""
+    """The incident and its verdict, with the words of `tailspan explain`."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -109,7 +108,7 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return the incident with its stored answer, and when the answer was computed."""
+    """The incident with its stored answer, and when it was computed."""
 
     def moment(unix_ns: int) -> str:
         return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
@@ -119,7 +118,7 @@ def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str
 
 
 def probe_incident(row: IncidentRow, zone: tzinfo) -> str:
-    """Return an incident of an objective on probes, with a link to the Outside page."""
+    """An incident of an objective on probes, with a link to the Outside page."""
     where = View(last=None, page="outside", incident=f"{row.slo}@{row.fired_unix_s}")
     return (
         f"<p class='headline'>Incident <b>{wording.for_html(row.slo, 63)}</b>"
@@ -136,8 +135,7 @@ def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(explanation: Explanation) -> str:
-    """Return compliance with the objectives for this latency, or an empty string if there are
-    none."""
+    """Compliance with the objectives for this latency, or ""."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -160,7 +158,7 @@ def _subject_of_counts(each: Attainment, metric: str) -> str:
 def still_slow(
     explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 ) -> str | None:
-    """Return a sentence if requests are slow although the latency has not grown, otherwise None."""
+    """A sentence if requests are slow although the latency has not grown, otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -176,8 +174,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence with the compared ranges. If the baseline was chosen to end before an
-    incident (`before`), the sentence names this incident."""
+    """The compared ranges, and the incident before which the baseline ends, if any."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -193,16 +190,14 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Return the words that introduce a text about the selected range, if the page also has a text
-    about the whole incident."""
+    """Introduces the selected range, if the page also shows a whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
 def reason(explanation: Explanation, selected: str = "") -> str:
-    """Return as HTML the first cause with its actions, the other causes, and the unexplained share.
+    """The first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is the text from `selected_range` if the page also shows a text about another range,
-    otherwise an empty text.
+    `selected` is from `selected_range`, or "".
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
@@ -225,11 +220,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """Return a sentence that states how the shares of the causes were computed.
-
-    `frozen_link` is the address of the same range on a page that does not refresh. The address is
-    None if the page already does not refresh.
-    """
+    """How the shares were computed. `frozen_link` is the range without refreshes, if the page has
+    any."""
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
     elif frozen_link is not None:
@@ -244,43 +236,35 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now, and actions to try.
-
-    `with_levers` is false for the first cause, whose actions the page shows elsewhere.
-    """
+    """How the shares were computed. `frozen_link`: the range without refreshes, if any."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
-    rows = "".join(_row(each) for each in known)
-    head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
-    none = (
+    shown = (
         "<p class='note'>The only evidence is the increase of the latency: no server reported a"
         " number.</p>"
     )
-    table = f"<table class='data'>{head}{rows}</table>" if rows else none
+    if known:
+        shown = table(("evidence", "before", "now"), map(_row, known))
     levers = "".join(
         f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
     )
-    return f"{table}{levers if with_levers else ''}"
+    return f"{shown}{levers if with_levers else ''}"
 
 
-def _row(each: Evidence) -> str:
-    return (
-        f"<tr><td>{wording.for_html(each.what, 120)}</td>"
-        f"<td>{wording.number(each.baseline)}</td><td>{wording.number(each.now)}</td></tr>"
-    )
+def _row(each: Evidence) -> tuple[str, str, str]:
+    what = wording.for_html(each.what, 120)
+    return what, wording.number(each.baseline), wording.number(each.now)
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title, without the share, so that it stays the same on each refresh."""
+    """A cause's title, without the share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     return first_upper(" ".join(shown))
 
 
 def hits(explanation: Explanation) -> str:
-    """Return the kinds of requests that are slow more often than others, as HTML.
-
-    An example of a kind is "requests of tenant acme". The text also has the number of tested kinds.
-    """
+    """The kinds of requests, such as "requests of tenant acme", that are slow more often than
+    others."""
     shown = explanation.dimensions[:MAX_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
     if not shown:
@@ -288,18 +272,19 @@ def hits(explanation: Explanation) -> str:
             "<p class='note'>No kind of request is slow more often than by chance;"
             f" {tested} were tested.</p>"
         )
-    head = "<tr><th>requests</th><th>× likelier</th><th>95 % interval</th><th>number</th></tr>"
-    rows = "".join(
-        f"<tr><td>{_kind_of_request(hit)}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
-        f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"
-        f"<td>{wording.count(hit.requests)}</td></tr>"
+    rows = [
+        (
+            _kind_of_request(hit),
+            f"<b>{_times(hit.risk_ratio)}</b>",
+            f"{_times(hit.low)} to {_times(hit.high)}",
+            wording.count(hit.requests),
+        )
         for hit in shown
-    )
+    ]
     more = len(explanation.dimensions) - len(shown)
     also = f" Kinds with smaller factors that are not listed: {more}." if more else ""
-    return (
-        f"<table class='data'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
-    )
+    found = table(("requests", "× likelier", "95 % interval", "number"), rows)
+    return f"{found}<p class='note'>{tested} were tested.{also}</p>"
 
 
 def _times(ratio: float) -> str:
@@ -328,7 +313,7 @@ def _value(value: str) -> str:
 
 
 def network(explanation: Explanation) -> str:
-    """Return sentences about the regions from which the network time grew, as HTML."""
+    """The regions from which the network time grew."""
     return "".join(
         f"<p class='notice'>{wording.for_html(network_sentence(each, wording.seconds), 400)}</p>"
         for each in explanation.network
@@ -336,7 +321,7 @@ def network(explanation: Explanation) -> str:
 
 
 def contradictions(explanation: Explanation) -> str:
-    """Return the reasons to doubt the verdict, as HTML."""
+    """The reasons to doubt the verdict."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>"
         for each in explanation.contradictions

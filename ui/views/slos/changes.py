@@ -1,4 +1,4 @@
-"""Describe the effect of a changed objective on stored requests. Pure."""
+"""The effect of a changed objective on stored requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,7 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChange:
-    """A proposed change of one objective.
-
-    Attributes:
-        now: the current objective, or None if the change adds the objective.
-        then: the objective after the change, or None if the change removes the objective.
-    """
+    """`now` is None if the objective is added, `then` if it is removed."""
 
     name: str
     now: Objective | None
@@ -24,11 +19,7 @@ class ObjectiveChange:
 
 
 def changes(before: Objectives, after: Objectives) -> list[ObjectiveChange]:
-    """Return the objectives that the change adds, removes or alters.
-
-    An objective is altered if its indicator, target or period differs. The description of an
-    objective is not compared.
-    """
+    """The objectives whose indicator, target or period the change adds, removes or alters."""
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         ObjectiveChange(name, old.get(name), new.get(name))
@@ -44,13 +35,9 @@ def _definition(objective: Objective | None) -> object:
 
 
 def sentence(change: ObjectiveChange, now: EventCounts | None, then: EventCounts | None) -> str:
-    """Return a sentence about the effect of a change, as HTML.
+    """The effect of a change as HTML, from counts before and after it.
 
-    Args:
-        now: the counts of the current objective. None for a new objective, or if Tailspan does not
-            count the objective's requests.
-        then: the counts of the objective after the change. None for a removed objective, or if
-            Tailspan does not count the objective's requests.
+    They are None without an objective, or if Tailspan does not count its requests.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
@@ -75,5 +62,5 @@ def _kept(objective: Objective, counts: EventCounts) -> str:
 
 
 def lines(found: Sequence[tuple[ObjectiveChange, EventCounts | None, EventCounts | None]]) -> str:
-    """Return a sentence for each changed objective."""
+    """A sentence for each change."""
     return "".join(f"<p>{sentence(*each)}</p>" for each in found)

@@ -1,4 +1,4 @@
-"""Compute compliance with an objective by day or hour, from the store's counts."""
+"""Compliance with an objective by day or hour, from the store's counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,13 +34,10 @@ class ComplianceStep:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[ComplianceStep, ...]:
-    """Return the steps with their counts, oldest first.
-
-    The steps are the days of the objective's period, or the last 72 hours. Steps without requests
-    are omitted.
+    """The steps with requests, oldest first: days of the period, or the last 72 hours.
 
     Args:
-        goodput: the indicator, which decides whether a request is good or bad.
+        goodput: decides whether a request is good or bad.
         at_s: the end of the last step, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".
@@ -67,7 +64,7 @@ def _start(at_s: int, zone: tzinfo, by: str) -> datetime:
 
 def _next(start: datetime, by: str) -> datetime:
     if by == "day":
-        # The result is the same local time on the next day, so a step may last 23 or 25 hours.
+        # The same local time on the next day: a step may last 23 or 25 hours.
         return start + timedelta(days=1)
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
@@ -75,8 +72,7 @@ def _next(start: datetime, by: str) -> datetime:
 def sentence(
     steps: Sequence[ComplianceStep], objective: Objective, by: str, at_s: int, zone: tzinfo
 ) -> str:
-    """Return a sentence that states in how many days or hours the objective was met, until
-    `at_s`."""
+    """In how many days or hours the objective was met, until `at_s`."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)

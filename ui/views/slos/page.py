@@ -1,6 +1,6 @@
 """The SLOs page: each objective, its compliance over time, and a form to try a change."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 from typing import Final
@@ -13,9 +13,8 @@ from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, worst_first
 from store.queries import Window, newest_unix_ns
-from ui.frame import navigation, selection
+from ui.frame import controls, selection
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
 from ui.frame.read_cache import shared
 from ui.frame.slo_reads import SloReads, read_slos
@@ -23,22 +22,21 @@ from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
-from ui.kit.sections import chapter
+from ui.kit.sections import chapter, paragraph
 from ui.kit.store_reads import is_simulated, store_errors
+from ui.kit.tables import table
 from ui.kit.terms import TERMS
 from ui.kit.time_bins import SECOND_NS
-from ui.kit.wide_table import wide_table
 from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import ObjectiveChange
 
 HISTORY_HELP: Final = (
-    "The share of requests that met the SLO, by the time at which the requests ended. A cross "
-    "marks a day or an hour below the target. Counts are kept longer than the requests themselves. "
-    f"{selection.HELP}"
+    "The share of requests that met the SLO, by the time at which they ended. Cross: below "
+    f"the target. Counts are kept longer than the requests. {selection.HELP}"
 )
 TRY_HELP: Final = (
-    "Edit the text to see its errors, and its effect on the requests of the selected range. The "
-    "file does not change."
+    "Edit the text to see its errors, and its effect on the requests of the range. The file "
+    "does not change."
 )
 
 
@@ -66,11 +64,11 @@ def read(context: Context) -> SlosData:
 
 
 def show(context: Context, found: SlosData) -> None:
-    """Draw each objective with its compliance over time, and a form to try a change."""
+    """Draw the page."""
     if found.newest_unix_ns is None:
-        st.html("<p class='note'>No server has reported yet, so there are no counts.</p>")
+        paragraph("No server has reported yet, so there are no counts.")
     if context.objectives.problem:
-        st.html(f"<p class='notice'>{wording.for_html(context.objectives.problem, 300)}</p>")
+        paragraph(wording.for_html(context.objectives.problem, 300), "notice")
     _objectives(context, found)
     _try(context)
 
@@ -78,21 +76,13 @@ def show(context: Context, found: SlosData) -> None:
 def _objectives(context: Context, found: SlosData) -> None:
     objectives = context.objectives.parsed
     if not objectives:
-        st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
+        remedy = "Correct the errors below, or use <code>tailspan up --objectives FILE</code>."
+        paragraph(f"<b>No SLO is defined.</b> {remedy}", "headline")
         return
     sentence = words.sentence(found.slos.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
-    st.session_state["by"] = context.view.by
-    st.segmented_control(
-        "Compliance by",
-        STEPS,
-        key="by",
-        required=True,
-        format_func=lambda step: f"by {step}",
-        label_visibility="collapsed",
-        on_change=_by_chosen,
-    )
+    controls.setting("by", "Compliance by", STEPS, "by {}".format)
     silent_s = context.silence_s(found.newest_unix_ns)
     states = {each.objective.name: each for each in found.slos.states}
     groups = {
@@ -184,7 +174,7 @@ def _history(context: Context, objective: Objective, slos: SloReads) -> None:
         read, "compliance", indicator.digest, indicator.slices, span, slos.step, str(zone), by
     )
     with chapter("Compliance", HISTORY_HELP):
-        st.html(f"<p class='note'>{compliance.sentence(steps, objective, by, at_s, zone)}</p>")
+        paragraph(compliance.sentence(steps, objective, by, at_s, zone))
         if steps:
             shown = Window(
                 steps[0].from_unix_s * SECOND_NS,
@@ -227,36 +217,30 @@ def _try(context: Context) -> None:
 
 def _lint(changed: Objectives) -> None:
     for note in changed.notes:
-        st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
+        paragraph(f"Note: {wording.for_html(note, 300)}")
     if not changed.errors:
         number = wording.counted(len(changed.parsed), "objective")
-        st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
+        paragraph(f"<b>No errors:</b> {number}.")
         return
-    rows = "".join(_error_row(error) for error in changed.errors)
     number = wording.counted(len(changed.errors), "error")
+    rows = [[wording.for_html(cell, 400) for cell in _error_row(each)] for each in changed.errors]
     st.html(
         f"<p class='notice'><b>{number}</b></p>"
-        + wide_table(
-            "<table class='data lint'>"
-            f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}</table>"
-        )
+        + table(("line", "key", "error, and what is allowed"), rows, "lint")
     )
 
 
-def _error_row(error: AlertsError) -> str:
+def _error_row(error: AlertsError) -> tuple[str, str, str]:
     if isinstance(error, DocumentError):
-        place, key, what = f"{short(error.file)}:{error.line}", error.key, error.problem
-    else:
-        place, key, what = "", "", str(error)
-    cells = (place, key, what)
-    return f"<tr>{''.join(f'<td>{wording.for_html(cell, 400)}</td>' for cell in cells)}</tr>"
+        return f"{short(error.file)}:{error.line}", error.key, error.problem
+    return "", "", str(error)
 
 
 def _effect_section(context: Context, changed: Objectives) -> None:
     engine, window, zone = context.engine, context.window, context.zone
     found = changes.changes(context.objectives, changed)
     if not found:
-        st.html("<p class='note'>The objectives are the same as before.</p>")
+        paragraph("The objectives are the same as before.")
         return
     with st.spinner("Reading …"), store_errors():
         newest = judged_window(engine, window)
@@ -299,12 +283,6 @@ def _apply(file: str, text: str) -> None:
         key="download_yaml",
         on_click="ignore",
     )
-
-
-@choice
-def _by_chosen() -> None:
-    if (chosen := st.session_state["by"]) in STEPS:
-        navigation.change(replace(navigation.current(), by=chosen))
 
 
 def _reset(key: str, written: str) -> None:

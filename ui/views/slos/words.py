@@ -1,5 +1,4 @@
-"""Write the texts of the SLOs page. Pure. The result is HTML in which all external text is
-escaped."""
+"""The texts of the SLOs page. Pure HTML; external text is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,11 +10,9 @@ MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """Return a sentence that states how many objectives burn their error budget too fast, have
-    spent it, or are within it.
+    """How many objectives burn too fast, are spent, or within budget.
 
-    `found` has the states of the objectives that Tailspan counts, one per group. `defined` is the
-    number of all objectives.
+    `found` has the counted objectives' states, one per group. `defined` counts all objectives.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]

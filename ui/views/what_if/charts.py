@@ -15,7 +15,7 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""The percentiles with a tick on the axis. A narrow page has no space for more ticks."""
+"""A narrow page has no space for more ticks."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
@@ -61,10 +61,10 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 
 
 def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
-    """Draw P50 and P99 over the values of a sweep, with the present value.
+    """Draw P50 and P99 over the values of a sweep.
 
-    If the engines cannot keep up at a value, the latency depends on how long the load lasts. The
-    chart then has a cross at the top instead of the latency.
+    Where the engines cannot keep up, latency depends on how long the load lasts: a cross replaces
+    it.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]
@@ -125,7 +125,7 @@ def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
         figure.update_layout(
             yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
         )
-    # Add the present value if the sweep does not contain it.
+    # The sweep may not contain the present value.
     order = sorted(dict.fromkeys([*names, now]), key=number_of)
     figure.update_xaxes(
         type="category",
@@ -182,19 +182,10 @@ def _with_layout(figure: go.Figure, latency: str, values: Sequence[float | None]
     figure.update_yaxes(
         type="linear" if linear else "log",
         range=logs or [-0.05 * top, 1.05 * top],
-        tickvals=ticks,
-        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        **charts.axis_ticks(ticks, wording.tick_seconds),
         title={"text": NAMES[latency] + ("" if linear else ", log scale"), "standoff": 6},
         zeroline=False,
         fixedrange=True,
     )
     figure.update_xaxes(fixedrange=True, showgrid=False)
-    figure.update_layout(
-        height=HEIGHT,
-        margin={**charts.MARGIN, "b": 52},
-        legend=charts.LEGEND,
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    return charts.plain(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)

@@ -16,30 +16,28 @@ from ui.frame.address import link
 from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.kit import wording
-from ui.kit.sections import chapter, chart
+from ui.kit.sections import chapter, chart, paragraph
 from ui.views.what_if import charts, record, words
 from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
 HELP: Final = (
-    "The requests of the range are replayed twice, once unchanged and once with the change, on a "
-    "model of each engine that is fitted to the engine's data. The latencies of the unchanged "
-    "replay are compared with the measured latencies. If they differ too much, there is no "
-    "prediction."
+    "The requests of the range are replayed with and without the change, on a model of each "
+    "engine that is fitted to its data. If the replay without the change differs too much "
+    "from the measured latencies, there is no prediction."
 )
 CONTROLS_NOTE: Final = (
     "The controls start with the present values. Change them, then press Predict."
 )
 SWEEP_HELP: Final = (
-    "The requests of the range are replayed with each value and with the other changes. The lines "
-    "show the predicted P50 and P99 with 95 % intervals. The diamonds show the measured "
-    "percentiles at the present value. A red cross marks a value at which the queue is full, "
-    "or grows for as long as the load lasts. Follow the link of a value to see its whole "
+    "The requests are replayed with each value and the other changes. Lines: predicted P50 "
+    "and P99 with 95 % intervals. Diamonds: measured at the present value. Red cross: the "
+    "queue is full, or grows for as long as the load lasts. A value links to its whole "
     "prediction."
 )
 TRY_HELP: Final = (
-    "The usual optimisation changes that apply to these engines, with the effect predicted for the "
-    "requests of the range. The change with the largest gain for its effort is first. Follow the "
-    "link of a change to see its intervals. tailspan advise prints the same table."
+    "Usual changes that apply to these engines, with the predicted effect, the largest gain "
+    "for its effort first. A change links to its intervals. tailspan advise prints the same "
+    "table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -49,8 +47,7 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key: the change, the sweep and the present configuration when the controls were set
-last."""
+"""Session key: the controls' change, sweep and present configuration."""
 
 
 def read(context: Context) -> WhatIfData:
@@ -90,17 +87,14 @@ def show(context: Context, found: WhatIfData) -> None:
             f"<p class='note'>{wording.for_html(reason, 400)}</p>"
         )
     elif swept is not None:
-        st.html(f"<p class='headline'>{words.sweep_sentence(swept, view.latency)}</p>")
+        paragraph(words.sweep_sentence(swept, view.latency), "headline")
     elif answer is not None:
-        st.html(f"<p class='headline'>{words.sentence(answer, view.latency)}</p>")
+        paragraph(words.sentence(answer, view.latency), "headline")
     else:
-        st.html(
-            "<p class='headline'>Choose a change to predict its effect on the requests of this "
-            "range.</p>"
-        )
+        st.html("<p class='headline'>Choose a change to predict its effect on this range.</p>")
     if found.present is not None:
         with chapter("The change", HELP):
-            st.html(f"<p class='note'>{CONTROLS_NOTE}</p>")
+            paragraph(CONTROLS_NOTE)
             _controls(found.present, view.change, view.sweep)
     if found.advised is not None and found.advised.refused is None:
         with chapter("Changes to try", TRY_HELP):
@@ -118,14 +112,14 @@ def show(context: Context, found: WhatIfData) -> None:
 
             st.html(words.sweep_table(swept, view.latency, address))
             for note in words.sweep_notes(swept):
-                st.html(f"<p class='note'>{note}</p>")
+                paragraph(note)
     if answer is not None:
         with chapter("Prediction", HELP):
             figure = charts.percentiles(answer, view.latency, context.ink)
             chart(figure, "what_if", f"Percentiles of {name}, measured and predicted")
             st.html(words.table(answer))
             for note in words.notes(answer):
-                st.html(f"<p class='note'>{note}</p>")
+                paragraph(note)
             place = record.show(context)
         record.complete(context, place)
 
@@ -133,8 +127,7 @@ def show(context: Context, found: WhatIfData) -> None:
 def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
-    # Set the controls only if the change, the sweep or the present configuration has changed.
-    # Otherwise a refresh of a live page would replace values that the reader has not submitted yet.
+    # Otherwise a refresh of a live page would replace values that are not submitted yet.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
         _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
@@ -144,7 +137,9 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         left.number_input("max_num_batched_tokens", 1, key="what_if_max_num_batched_tokens")
         left.toggle("enable_prefix_caching", key="what_if_enable_prefix_caching")
         middle.number_input("Replicas", 1, 1_000, key="what_if_replicas")
-        middle.selectbox("Router", tuple(ROUTERS), key="what_if_router", format_func=_router)
+        middle.selectbox(
+            "Router", tuple(ROUTERS), key="what_if_router", format_func=ROUTERS.__getitem__
+        )
         middle.text_input(
             "More changes",
             key="what_if_more",
@@ -166,7 +161,7 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         for name, label in zip(
             FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
-            # Extend the slider if the address contains a factor outside the slider's usual range.
+            # The address may contain a factor outside the slider's usual range.
             value = state[f"what_if_{name}"]
             least, most = min(0.1, value), max(5.0, value)
             right.slider(label, least, most, step=0.1, key=f"what_if_{name}")
@@ -197,12 +192,8 @@ def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
         st.session_state[f"what_if_{key}"] = value
 
 
-def _router(name: str) -> str:
-    return ROUTERS[name]
-
-
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
-    """Return the changes that have a control, by name, and the texts of all other changes."""
+    """The changes that have a control, by name, and the texts of all others."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

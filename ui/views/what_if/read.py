@@ -22,12 +22,10 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
-"""Maximum number of requests to replay for the confidence intervals of a sweep, in about 5 s of CPU
-time. An interval needs several draws, which are replays of resampled traffic. If the range has many
-requests, fewer draws are made, so that this maximum is not exceeded."""
+"""For a sweep's intervals, in about 5 s of CPU time. With many requests, fewer draws (replays of
+resampled traffic) are made."""
 MIN_DRAWS: Final = 8
-"""Minimum number of draws from which a confidence interval is computed. With fewer draws, the error
-of their standard deviation is more than 25 %."""
+"""Below, the error of an interval's standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +50,14 @@ class SweepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfData:
-    """The data of the page. `problem` is the reason why nothing can be predicted."""
+    """The data of the page. `problem` is why nothing can be predicted."""
 
     present: PresentConfig | None
     answer: WhatIfAnswer | None
-    """The prediction of one change, if the reader chose a change and no sweep."""
+    """The prediction of a change without a sweep."""
     swept: SweepAnswer | None
     advised: AdviceAnswer | None
-    """The changes to try, if the reader chose neither a change nor a sweep."""
+    """The changes to try, if there is no change and no sweep."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -76,18 +74,14 @@ def read_what_if(
     prices: PriceList,
     now_unix_ns: int,
 ) -> WhatIfData:
-    """Fit models of the engines to the data of a range, and predict the change or each value of a
-    sweep.
-
-    If there is neither a change nor a sweep, predict the effects of some usual changes.
+    """Fit the engines to a range, and predict a change, a sweep, or some usual changes.
 
     Args:
         equals: labels of the requests whose latencies are predicted.
-        latency: the changes to try must shorten this latency. Used only if there is no change.
-        change: texts for `replay.edits`, separated by commas, or an empty string.
-        sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
-            the sweep.
-        now_unix_ns: the time to store with a prediction.
+        change: texts for `replay.edits`, separated by commas, or "".
+        sweep_text: for `sweep_of`, or "". The change applies to each value.
+        latency: what the usual changes must shorten.
+        now_unix_ns: stored with a prediction.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -103,8 +97,7 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list of changes shows no intervals, so no replays of resampled traffic (draws) are
-            # needed. Each change in the list has a link to a page with intervals.
+            # The list shows no intervals. Its links lead to pages with intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
@@ -115,9 +108,8 @@ def read_what_if(
 
 
 def _moves_requests(change: str, sweep_text: str) -> bool:
-    """Return whether some of the changes can move requests between replicas."""
     if not change and not sweep_text:
-        return True  # some of the suggested changes set the number of replicas
+        return True  # some of the usual changes set the number of replicas
     try:
         edits = edits_of(change.split(",")) if change else Edits()
         return edits.pools or (bool(sweep_text) and sweep_of(sweep_text).name == "replicas")

@@ -1,8 +1,6 @@
-"""Show how many earlier predictions were right: their interval contained the latency that was later
-measured.
+"""How many earlier predictions were right: their interval contained the measured latency.
 
-To compute this record, the requests before and after up to ten deploys are compared, which takes up
-to 20 s. The record is therefore computed in the background, once for all viewers.
+Up to ten deploys are compared in up to 20 s, so this runs in the background, once for all viewers.
 """
 
 from typing import Any, Final
@@ -15,23 +13,21 @@ from ui.frame.context import Context
 from ui.kit.time_bins import SECOND_NS
 
 EVERY_S: Final = 600
-"""Seconds until a newer record is computed. A deploy is compared with ranges of up to an hour, so a
-record changes slowly."""
+"""Deploys are compared with ranges of up to an hour."""
 _SUBJECT: Final = "track record"
 
 
 def show(context: Context) -> Any:
-    """Draw the newest computed record, and return the page element that shows it."""
+    """Draw the newest computed record, and return its page element."""
     place = st.empty()
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Any) -> None:
-    """Start to compute a newer record, if the shown record is older than `EVERY_S`.
+    """Compute a newer record if it is due, after everything else is drawn.
 
-    Call this function after everything else is drawn. A live page shows the result at its next
-    refresh. A page that is not live waits for the result.
+    A page that is not live waits for it.
     """
     engine, now_unix_ns = context.engine, context.now_unix_ns
     version = now_unix_ns // (EVERY_S * SECOND_NS)

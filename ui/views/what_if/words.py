@@ -1,4 +1,4 @@
-"""Write the texts of the What if page. Pure."""
+"""The texts of the What if page. Pure."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -7,8 +7,7 @@ from typing import Final
 from analysis.advice import Advice, AdviceAnswer
 from analysis.what_if import Predicted, WhatIfAnswer
 from analysis.what_if_search import FACTORS, number_of
-from ui.kit import wording
-from ui.kit.wide_table import wide_table
+from ui.kit import tables, wording
 from ui.views.what_if.read import SweepAnswer
 
 NAMES: Final = {
@@ -31,12 +30,11 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A value of a sweep is as good as the best if its P99 is at most this factor times the shortest
-P99."""
+"""A P99 up to this many times the shortest is as good."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
-    """Return a sentence: the P99 of a latency now and after the change."""
+    """The P99 of a latency now and after the change."""
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
@@ -59,14 +57,14 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """Return the interval in brackets after a space, or an empty string if there is no interval."""
+    """The interval in brackets after a space, or ""."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
 def present(swept: SweepAnswer) -> str:
-    """Return the present value in the same form as the values of the sweep."""
+    """The present value in the form of the sweep's values."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
@@ -75,11 +73,8 @@ def present(swept: SweepAnswer) -> str:
 
 
 def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
-    """Return a sentence about the result of a sweep.
-
-    If the sweep varies the load, the sentence names the highest load that the engines can serve. If
-    the sweep varies a setting, the sentence names the value with the shortest P99.
-    """
+    """The result of a sweep: the highest load that the engines serve, or the best value of a
+    setting."""
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
     kept = {
@@ -120,11 +115,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """Return a sentence with the highest load at which all SLOs are met, or "" if nothing was
-    predicted for the SLOs.
-
-    Engines may keep up with a load at which requests are too slow for the SLOs.
-    """
+    """The highest load at which all SLOs are met. Engines may keep up with a higher one."""
     judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
     if not judged:
         return ""
@@ -141,10 +132,7 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 
 
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
-    """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
-
-    `link` returns the address of the page that predicts the effect of a change.
-    """
+    """The measured latency, and the prediction of each value. `link` is a prediction's address."""
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
     heads = [swept.name]
@@ -156,11 +144,10 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
     for point in SHOWN:
         now += [wording.seconds(first.now[latency][point]), ""]
     now += [f"{each.good_ratio_now:.2%}" for each in first.objectives]
-    rows = [[*now, _usd(first.usd_per_hour), waits]]
+    rows = [[*now, wording.usd(first.usd_per_hour), waits]]
     for each in swept.points:
         answer = each.answer
-        change = html.escape(link(",".join(answer.edits)))
-        row = [f"<a href='{change}' target='_self'>{html.escape(each.value)}</a>"]
+        row = [wording.anchor(link(",".join(answer.edits)), html.escape(each.value))]
         for point in SHOWN:
             found = answer.predicted[latency][point]
             row += (
@@ -169,18 +156,15 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
                 else [f"<b>{wording.seconds(found.value)}</b>", interval(found).strip(" []")]
             )
         ratios = {one.slo: one.good_ratio.value for one in answer.objectives}
-        row += ["–" if (share := ratios.get(slo)) is None else f"{share:.2%}" for slo in slos]
-        rows.append([*row, _usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")])
-    head = "".join(f"<th>{html.escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return wide_table(
-        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+        shares = (ratios.get(slo) for slo in slos)
+        row += [wording.UNKNOWN if share is None else f"{share:.2%}" for share in shares]
+        row += [wording.usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")]
+        rows.append(row)
+    return tables.table([html.escape(each) for each in heads], rows, "short")
 
 
 def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
-    """Yield notes on missing intervals, saturation, requests that were left out, and the
-    assumptions of the predictions."""
+    """Notes on missing intervals, saturation, omitted requests and assumptions."""
     if not swept.intervals:
         yield (
             "There are no intervals, because the range has too many requests. Follow the link of a "
@@ -198,47 +182,35 @@ def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield a note for each reason why requests were left out."""
+    """A note for each reason why requests were left out."""
     for why, number in answer.left_out.items():
         yield f"{wording.counted(number, 'request')} left out: {html.escape(why)}."
 
 
-def _usd(value: float | None) -> str:
-    return "–" if value is None else wording.usd(value)
-
-
 def table(answer: WhatIfAnswer) -> str:
-    """Return the measured, replayed and predicted percentiles as an HTML table."""
+    """The measured, replayed and predicted percentiles as a table."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
             each, then = answer.reproduced[name][point], answer.predicted[name][point]
-            error = "–" if each.error_ratio is None else f"{each.error_ratio:+.1%}"
-            cells = (
-                f"{title} {point.upper()}",
-                wording.seconds(each.measured),
-                f"{wording.seconds(each.replayed)} ({error})",
-                f"<b>{wording.seconds(then.value)}</b>",
-                interval(then).strip(" []"),
+            error = wording.UNKNOWN if each.error_ratio is None else f"{each.error_ratio:+.1%}"
+            rows.append(
+                (
+                    f"{title} {point.upper()}",
+                    wording.seconds(each.measured),
+                    f"{wording.seconds(each.replayed)} ({error})",
+                    f"<b>{wording.seconds(then.value)}</b>",
+                    interval(then).strip(" []"),
+                )
             )
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return wide_table(
-        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    return tables.table(heads, rows, "short")
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
-    """Return the changes to try as an HTML table, and notes below it.
-
-    `link` returns the address of the page that predicts the effect of a change.
-    """
+    """The changes to try, with notes. `link` is a prediction's address."""
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
-    head = "".join(f"<th>{each}</th>" for each in heads)
-    body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
     helps = any(each.helps for each in advised.advice)
     none = "" if helps else f"<p class='note'>No change shortens the P99 of {title} here.</p>"
     notes = [
@@ -246,31 +218,29 @@ def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
         *(f"Not judged: {html.escape(each)}." for each in advised.unknown),
     ]
     below = "".join(f"<p class='note'>{each}</p>" for each in notes)
-    table = f"<table class='data'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"{none}{wide_table(table)}{below}"
+    return none + tables.table(heads, [_lever(each, link) for each in advised.advice]) + below
 
 
-def _lever(each: Advice, link: Callable[[str], str]) -> str:
+def _lever(each: Advice, link: Callable[[str], str]) -> tuple[str, ...]:
     answer, change = each.answer, ",".join(each.lever.edits.listed())
     now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
     p99 = CANNOT_KEEP_UP if answer.saturated else _percent(each.gain)
-    cells = (
-        f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
+    return (
+        wording.anchor(link(change), html.escape(each.lever.name)),
         html.escape(change),
         _percent(each.median_gain),
         f"<b>{p99}</b>" if each.helps else p99,
-        "–" if now is None or then is None else f"{then - now:+.2f}",
+        wording.UNKNOWN if now is None or then is None else f"{then - now:+.2f}",
         html.escape(each.lever.precondition),
     )
-    return "".join(f"<td>{cell}</td>" for cell in cells)
 
 
 def _percent(gain: Predicted) -> str:
-    return "–" if gain.value is None else f"{gain.value:+.0%}"
+    return wording.UNKNOWN if gain.value is None else f"{gain.value:+.0%}"
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
+    """Notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:

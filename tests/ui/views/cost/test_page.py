@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +6,7 @@ import pytest
 
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
-from telemetry.starts import EngineStart
-from tests.ui.conftest import fill
+from tests.ui.conftest import fill, make_start
 from tests.ui.opening import HOSTILE, Database, Open, markup
 
 SECOND_NS = 10**9
@@ -57,11 +55,9 @@ def priced(database: Database, one_request: Any) -> Callable[..., str]:
 
     def make(device: str | None = H100, **common: Any) -> str:
         url = database(charged(one_request, **common), [*samples("r1"), *samples("r2")])
-        start = EngineStart(
-            replica="r1", engine=0, process=1, at_unix_ns=(START_S - 3_600) * SECOND_NS,
-            config="c", arguments="{}", device=device, gpus=1,
-        )  # fmt: skip
-        fill(url, [], [], [start, replace(start, replica="r2")])
+        began_ns = (START_S - 3_600) * SECOND_NS
+        starts = [make_start(name, began_ns, device=device, gpus=1) for name in ("r1", "r2")]
+        fill(url, [], [], starts)
         return url
 
     return make

@@ -1,3 +1,4 @@
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.kit.time_bins import SECOND_NS
-from ui.views.cost.read import pieces, read_spending
+from ui.views.cost.read import RangeCosts, pieces, read_spending
 
 __all__ = ["priced"]
 PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, PriceOrigin("a contract")),))
@@ -27,31 +28,40 @@ def test_pieces_cover_a_range_and_do_not_overlap(start_s: int, length_s: int, pi
     assert all(each.to_unix_ns - each.from_unix_ns <= piece_s * SECOND_NS for each in found)
 
 
-@pytest.mark.parametrize("before_s", [0, 1_000, 5_000, 20_000])
-def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
+@pytest.fixture
+def spending(priced: Any) -> Iterator[Callable[[int, int], RangeCosts]]:
+    """Return a function that reads the cost of seconds before and after START_S."""
     engine = open_database(priced())
-    window = Window((START_S - before_s) * SECOND_NS, (START_S + 600) * SECOND_NS)
-    found = read_spending(engine, window, {}, PRICES)
+
+    def read(before_s: int, after_s: int) -> RangeCosts:
+        window = Window((START_S - before_s) * SECOND_NS, (START_S + after_s) * SECOND_NS)
+        return read_spending(engine, window, {}, PRICES)
+
+    yield read
     engine.dispose()
-    total = found.bill.total
-    assert total is not None
-    assert total.bill_usd == pytest.approx(1.2)
-    lines = [step.line for step in found.steps if step.line is not None]
-    for name in ("bill_usd", "requests_usd", "wasted_usd", "idle_usd", "unbilled_usd"):
-        assert sum(getattr(line, name) for line in lines) == pytest.approx(getattr(total, name))
-    paid = sum(step.costs.total_usd or 0.0 for step in found.steps)
-    assert paid == pytest.approx(found.usd)
-    assert found.usd == pytest.approx(total.requests_usd + total.wasted_usd)
 
 
-@pytest.mark.parametrize("around_s", [0, 70, 400, 4_000, 20_000, 400_000])
-def test_a_step_is_as_long_as_engines_were_up_in_it(priced: Any, around_s: int) -> None:
+def test_steps_sum_to_the_bill(spending: Callable[[int, int], RangeCosts]) -> None:
+    for before_s in (0, 1_000, 5_000, 20_000):
+        found = spending(before_s, 600)
+        total = found.bill.total
+        assert total is not None
+        assert total.bill_usd == pytest.approx(1.2)
+        lines = [step.line for step in found.steps if step.line is not None]
+        for name in ("bill_usd", "requests_usd", "wasted_usd", "idle_usd", "unbilled_usd"):
+            assert sum(getattr(line, name) for line in lines) == pytest.approx(getattr(total, name))
+        paid = sum(step.costs.total_usd or 0.0 for step in found.steps)
+        assert paid == pytest.approx(found.usd)
+        assert found.usd == pytest.approx(total.requests_usd + total.wasted_usd)
+
+
+def test_a_step_is_as_long_as_engines_were_up_in_it(
+    spending: Callable[[int, int], RangeCosts],
+) -> None:
     """Two engines at $3.60 per hour were up for ten minutes. The last step of a live page contains
     minutes that have not passed."""
-    engine = open_database(priced())
-    window = Window((START_S - around_s) * SECOND_NS, (START_S + 600 + around_s) * SECOND_NS)
-    found = read_spending(engine, window, {}, PRICES)
-    engine.dispose()
-    rates = [step.line.bill_usd / step.hours for step in found.steps if step.line is not None]
-    assert rates == pytest.approx([7.2] * len(rates))
-    assert rates
+    for around_s in (0, 70, 400, 4_000, 20_000, 400_000):
+        steps = spending(around_s, 600 + around_s).steps
+        rates = [step.line.bill_usd / step.hours for step in steps if step.line is not None]
+        assert rates == pytest.approx([7.2] * len(rates))
+        assert rates

@@ -1,6 +1,7 @@
 from typing import Any
 
 from telemetry.starts import EngineStart, written
+from tests.ui.conftest import make_start
 from ui.views.fleet import words
 from ui.views.fleet.configs import APART_NS, differing_arguments, groups, restarts
 
@@ -9,18 +10,8 @@ S = 1_000_000_000
 
 def start(replica: str, config: str, **about: Any) -> EngineStart:
     """Return an engine's start whose only argument has the configuration's name as its value."""
-    return EngineStart(
-        **{
-            "replica": replica,
-            "engine": 0,
-            "process": 1,
-            "at_unix_ns": 0,
-            "model": "m",
-            "config": config,
-            "arguments": written({"scheduler.max_num_seqs": config}),
-            **about,
-        }
-    )
+    about = {"model": "m", "arguments": written({"scheduler.max_num_seqs": config}), **about}
+    return make_start(replica, 0, config=config, **about)
 
 
 def test_replicas_of_one_model_are_compared_with_the_majority() -> None:

@@ -1,6 +1,5 @@
 import csv
 import io
-from collections.abc import Sequence
 from datetime import UTC
 from functools import partial
 from typing import Any
@@ -13,8 +12,8 @@ from store.database import open_database
 from store.queries import Window
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.starts import EngineStart, written
-from tests.ui.conftest import fill
+from telemetry.starts import written
+from tests.ui.conftest import fill, make_start
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 from ui.kit.replica_measures import MEASURES
 from ui.views.fleet import charts, read, table
@@ -56,10 +55,6 @@ def samples(*replicas: str, from_unix_ns: int = START_NS) -> list[EngineSample]:
     ]
 
 
-def add(url: str, gpus: Sequence[GpuSample] = (), starts: Sequence[EngineStart] = ()) -> None:
-    fill(url, [], [], starts, gpus)
-
-
 def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_request: Any) -> None:
     rows = [
         one_request(number, replica=f"r{1 + number % 2}", received_unix_ns=START_NS + number * S)
@@ -67,20 +62,8 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
     ]
     url = database(rows, samples("r1", "r2"))
     arguments = written({"scheduler.max_num_seqs": 8})
-    add(
-        url,
-        starts=[
-            EngineStart(
-                replica="r1",
-                engine=0,
-                process=1,
-                at_unix_ns=START_NS - 900 * S,
-                config="c0ffee",
-                arguments=arguments,
-                model="llama",
-            )
-        ],
-    )
+    about = {"config": "c0ffee", "arguments": arguments, "model": "llama"}
+    fill(url, [], [], [make_start("r1", START_NS - 900 * S, **about)])
     test = page(url, **LINK)
     shown = markup(test)
     assert test.title[0].value == "Fleet"
@@ -125,7 +108,7 @@ def test_gpus_have_columns_if_reported(page: Open, database: Database) -> None:
         )
         for second in range(300)
     ]
-    add(url, gpus)
+    fill(url, [], [], [], gpus)
     test = page(url, **LINK)
     assert "<b class='name'>r1</b> (clock throttled); <b class='name'>r2</b> (queue)" in markup(
         test
@@ -180,22 +163,18 @@ def test_filters_apply_where_possible(page: Open, database: Database) -> None:
 
 def test_hostile_names_are_text(page: Open, database: Database) -> None:
     url = database([], samples("r1", HOSTILE))
-    add(
-        url,
-        starts=[
-            EngineStart(
-                replica=name,
-                engine=0,
-                process=1,
-                at_unix_ns=START_NS,
-                config=f"{HOSTILE}{name}",
-                model=HOSTILE,
-                version=HOSTILE,
-                arguments=written({HOSTILE: f"{HOSTILE}{name}"}),
-            )
-            for name in ("r1", HOSTILE)
-        ],
-    )
+    starts = [
+        make_start(
+            name,
+            START_NS,
+            config=f"{HOSTILE}{name}",
+            model=HOSTILE,
+            version=HOSTILE,
+            arguments=written({HOSTILE: f"{HOSTILE}{name}"}),
+        )
+        for name in ("r1", HOSTILE)
+    ]
+    fill(url, [], [], starts)
     test = page(url, **LINK)
     assert "<script" not in markup(test)
 

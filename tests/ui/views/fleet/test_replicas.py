@@ -75,7 +75,7 @@ def test_without_a_problem_an_incident_is_linked() -> None:
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
         ({"whole": {"preemptions": [0, 0, 0.2]}}, "preempts"),
         ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
-        ({"whole": {"waited": [0.4, np.nan, 0.6]}}, "queue"),
+        ({"whole": {"waited": [0.4, np.nan, 0.5]}}, "queue"),
     ],
 )
 def test_problems_are_named_and_come_first(given: dict[str, Any], what: str) -> None:

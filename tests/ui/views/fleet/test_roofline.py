@@ -4,21 +4,12 @@ from typing import Any
 import pyarrow as pa
 
 from simulator.gpu import machine
-from telemetry.starts import EngineStart, written
+from telemetry.starts import written
+from tests.ui.conftest import make_start
 from ui.views.fleet.roofline import as_html, bounds
 
 S = 10**9
-START = EngineStart(
-    replica="r0",
-    engine=0,
-    process=1,
-    at_unix_ns=0,
-    config="c",
-    arguments=written({}),
-    device="NVIDIA H100 80GB HBM3",
-    gpus=1,
-    shape=written(machine(1).shape),
-)
+START = make_start("r0", 0, device="NVIDIA H100 80GB HBM3", gpus=1, shape=written(machine(1).shape))
 NO_GPUS = pa.table({"replica": pa.array([], pa.string()), "at_unix_ns": pa.array([], pa.int64())})
 
 

@@ -7,8 +7,7 @@ import pytest
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, Source
-from telemetry.starts import EngineStart, written
-from tests.ui.conftest import fill
+from tests.ui.conftest import fill, fill_pools
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 
 S = 1_000_000_000
@@ -149,7 +148,7 @@ def test_a_late_request_is_found_again(page: Open, database: Database, one_reque
         ({"source": Source.NATIVE}, "engine's native spans", 2),
         (
             {"source": Source.CLIENT, "replica": None, "queue_s": None},
-            "requests sharing its engine are unknown",
+            "Its replica is unknown",
             1,
         ),
         ({}, "No other request shared its engine.", 2),
@@ -237,18 +236,7 @@ def test_a_request_of_two_servers_shows_both(
         external_cached_tokens=384,
     )
     url = database([first, second])
-    starts = [
-        EngineStart(
-            replica=replica,
-            engine=0,
-            process=1,
-            at_unix_ns=START_NS - S,
-            config="c",
-            arguments=written({"kv_transfer.kv_role": role}),
-        )
-        for replica, role in (("prefills", "kv_producer"), ("decodes", "kv_consumer"))
-    ]
-    fill(url, [], [], starts)
+    fill_pools(url, START_NS - S, "prefills", "decodes")
     for each in (first, second):
         shown = markup(page(url, request=key(each)))
         assert "The user’s request took <b>1.81 s</b>" in shown

@@ -23,7 +23,7 @@ def recent() -> int:
 def test_a_chosen_budget_shows_the_layer_that_overspends(
     page: Open, database: Database, fleet: Any
 ) -> None:
-    test = page(database(*fleet(3000, recent(), 600)))
+    test = page(database(*fleet(600, recent(), 600)))
     assert "overspends most" not in markup(test)
     test.segmented_control("budget").set_value("chat").run()
     assert not test.exception

@@ -38,9 +38,9 @@ def test_no_database_shows_how_to_connect(page: Open, tmp_path: Path) -> None:
 
 
 def test_the_whole_fleet_is_shown(page: Open, database: Database, fleet: Any) -> None:
-    test = page(database(*fleet(3000, recent(), 600)))
+    test = page(database(*fleet(500, recent(), 600)))
     assert test.title[0].value == "Requests"
-    assert "3,000 requests" in markup(test)
+    assert "500 requests" in markup(test)
     assert "P99" in markup(test)
     assert "live" in markup(test)
     assert len(test.get("plotly_chart")) == 3
@@ -51,13 +51,13 @@ def test_the_whole_fleet_is_shown(page: Open, database: Database, fleet: Any) ->
 def test_more_requests_than_are_read_are_shown_from_rollups(
     page: Open, database: Database, fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = database(*fleet(3000, recent(), 600))
+    url = database(*fleet(500, recent(), 600))
     engine = open_database(url)
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
     monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
     test = page(url, last="1h")
-    assert "3,000 requests" in markup(test)
+    assert "500 requests" in markup(test)
     assert "within 1 %" in markup(test)
     assert len(test.get("plotly_chart")) == 3
     assert "chatcmpl-" in data_of(test)
@@ -93,7 +93,7 @@ def test_filters_are_chips_that_remove_them(page: Open, database: Database, flee
 
 
 def test_a_link_reproduces_the_view(page: Open, database: Database, fleet: Any) -> None:
-    test = page(database(*fleet(800, recent(), 600)), last="1h", latency="e2e", replica="r2")
+    test = page(database(*fleet(100, recent(), 600)), last="1h", latency="e2e", replica="r2")
     assert test.selectbox("latency").value == "e2e_s"
     assert test.selectbox("filter_replica").value == "r2"
     assert "replica <b>r2</b>" in markup(test)
@@ -147,13 +147,9 @@ def test_hostile_labels_are_text(page: Open, database: Database, one_request: An
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"last": HOSTILE},
         {"from": HOSTILE, "to": "1"},
-        {"from": "5", "to": "1"},
-        {"latency": HOSTILE, "outcome": HOSTILE},
-        {"request": HOSTILE},
+        dict.fromkeys(("last", "latency", "outcome", "request", "surprise"), HOSTILE),
         {"tenant": HOSTILE},
-        {"surprise": "x" * 10_000},
     ],
 )
 def test_a_hostile_address_falls_back(

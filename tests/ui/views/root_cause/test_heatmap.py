@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from store.queries import Window
-from telemetry.starts import EngineStart, written
+from tests.ui.conftest import make_start
 from ui.kit import colours
 from ui.views.root_cause import heatmap
 from ui.views.root_cause.distribution import distribution
@@ -47,14 +47,7 @@ def test_requests_and_servers_share_one_axis() -> None:
 
 
 def test_onset_starts_and_targets_are_marked() -> None:
-    start = EngineStart(
-        replica="<b>r0</b>",
-        engine=0,
-        process=1,
-        at_unix_ns=(START + 60) * S,
-        config="c",
-        arguments=written({}),
-    )
+    start = make_start("<b>r0</b>", (START + 60) * S)
     figure = drawn(onset_unix_ns=(START + 30) * S, starts=[start], thresholds_s=[0.5])
     marks = [trace for trace in figure.data if trace.name == "starts"]
     assert len(marks) == 1

@@ -1,4 +1,5 @@
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,7 @@ from diagnosis.explanation import Explanation, ShareMethod
 from store.columns import evidence
 from store.database import open_database
 from telemetry.engines import EngineSample
-from telemetry.starts import EngineStart, written
-from tests.ui.conftest import burned, fill, incident_row
+from tests.ui.conftest import burned, fill_pools, incident_row
 from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigation
 from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
@@ -194,39 +194,58 @@ def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
     assert "87 %" not in live
 
 
+@pytest.fixture
+def stored(
+    database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., str]:
+    """Return a function that stores the answer of an incident, changed by a function."""
+
+    def store(change: Callable[[Explanation], Explanation]) -> str:
+        (tmp_path / "chat.yaml").write_text(EXAMPLE)
+        monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
+        url = database(incident(START_S * 10**9))
+        burned(url, "chat", (START_S + 600, None))
+        (objective,) = load([tmp_path / "chat.yaml"]).objectives
+        row = incident_row("chat", START_S + 600)
+        engine = open_database(url)
+        found = incident_verdict(engine, objective, row, START_S + 1_200)
+        assert found is not None
+        found = replace(found, first=change(found.first))
+        store_verdict(engine, objective, row, found, START_S + 1_215)
+        engine.dispose()
+        return url
+
+    return store
+
+
+def with_shares(each: Explanation) -> Explanation:
+    """Return the explanation with shares as if they came from a replay."""
+    cause = replace(each.causes[0], share=0.87, low=0.7, high=0.95)
+    return replace(each, causes=[cause], method=ShareMethod.COUNTERFACTUAL)
+
+
+REPORTED = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
+SHARE = "Cause of <b>87 %</b> [70 % to 95 %] of the increase"
+
+
 def test_the_stored_answer_of_an_incident_is_shown_everywhere(
-    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: Open, stored: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Overview, the Root cause page and the link to the incident show the same share."""
-    (tmp_path / "chat.yaml").write_text(EXAMPLE)
-    monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
     monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda *_: 1 / 0)
-    url = database(incident(START_S * 10**9))
-    burned(url, "chat", (START_S + 600, None))
-    (objective,) = load([tmp_path / "chat.yaml"]).objectives
-    row = incident_row("chat", START_S + 600)
-    engine = open_database(url)
-    found = incident_verdict(engine, objective, row, START_S + 1_200)
-    assert found is not None
-    cause = replace(found.first.causes[0], share=0.87, low=0.7, high=0.95)
-    first = replace(found.first, causes=[cause], method=ShareMethod.COUNTERFACTUAL)
-    store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
-    engine.dispose()
-    reported = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
+    url = stored(with_shares)
     computed = "Computed at 01:13:35 from the requests of 01:03:20 to 01:13:20."
     linked = markup(page(url, page="root-cause", incident=f"chat@{START_S + 660}"))
-    assert reported in linked
-    assert computed in linked
-    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in linked
     overview = markup(page(url, **{"from": str(START_S), "to": str(START_S + 1_200)}))
-    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in overview
-    assert computed in overview
-    assert reported in overview, "in the list of incidents"
-    assert reported in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
+    for shown in (linked, overview):
+        assert REPORTED in shown
+        assert computed in shown
+        assert SHARE in shown
+    assert REPORTED in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
     assert "Selected range" not in linked, "it is the range of the incident"
     monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda _engine, each: each)
     part = markup(page(url, **{**LINK, "from": str(START_S + 700)}))
-    assert reported in part
+    assert REPORTED in part
     assert f"About the whole incident. {computed}" in part
     selected = "<b>Selected range, 01:05:00 to 01:13:20 (8 min 20 s):</b> "
     assert f"<p class='headline'>{selected}" in part
@@ -234,38 +253,24 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
 
 
 def test_a_range_is_replayed_if_the_replay_of_the_stored_answer_took_too_long(
-    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: Open, stored: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "chat.yaml").write_text(EXAMPLE)
-    monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
-    monkeypatch.setattr("ui.views.root_cause.page.replayed", _with_shares)
-    url = database(incident(START_S * 10**9))
-    burned(url, "chat", (START_S + 600, None))
-    (objective,) = load([tmp_path / "chat.yaml"]).objectives
-    row = incident_row("chat", START_S + 600)
-    engine = open_database(url)
-    found = incident_verdict(engine, objective, row, START_S + 1_200)
-    assert found is not None
-    first = replace(found.first, not_replayed="it took longer than 120 s")
-    store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
-    engine.dispose()
+    monkeypatch.setattr(
+        "ui.views.root_cause.page.replayed", lambda _engine, each: with_shares(each)
+    )
+    url = stored(lambda each: replace(each, not_replayed="it took longer than 120 s"))
     linked = markup(page(url, page="root-cause", incident=f"chat@{START_S + 660}"))
-    assert "87% [70% to 95%] of the growth of TTFT: the KV cache is full" in linked
-    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in linked
+    assert REPORTED in linked
+    assert SHARE in linked
     assert "it took longer than" not in linked
 
 
-def _with_shares(_engine: Any, each: Explanation) -> Explanation:
-    """Return the explanation with shares as if they came from a replay."""
-    cause = replace(each.causes[0], share=0.87, low=0.7, high=0.95)
-    return replace(each, causes=[cause], method=ShareMethod.COUNTERFACTUAL)
-
-
-@pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])
+@pytest.mark.parametrize(
+    ("ago", "ago_s", "name"), [("7d", 604_800, "one week"), ("90m", 5_400, "90m")]
+)
 def test_an_earlier_baseline_is_kept_in_the_address(
-    page: Open, database: Database, incident: Any, ago: str, name: str
+    page: Open, database: Database, incident: Any, ago: str, ago_s: int, name: str
 ) -> None:
-    ago_s = {"24h": 86_400, "7d": 604_800, "90m": 5_400}[ago]
     rows = [
         *incident((START_S - ago_s) * 10**9, waited_s=0.0),
         *incident(START_S * 10**9, waited_s=2.0),
@@ -288,7 +293,7 @@ def test_an_earlier_baseline_that_would_overlap_the_range_is_not_used(
     page: Open, database: Database, incident: Any
 ) -> None:
     test = page(database(incident(START_S * 10**9)), **LINK, baseline="5m")
-    assert "with the previous" in markup(test) or "rose from" in markup(test)
+    assert "rose from" in markup(test)
     assert test.selectbox("comparison").value == BEFORE
 
 
@@ -324,7 +329,6 @@ def test_hostile_labels_are_text(page: Open, database: Database, incident: Any) 
     "parameters",
     [
         {"baseline": HOSTILE},
-        {"baseline": "5/1"},
         {"from": "0", "to": "1000"},
         {"last": "15m", "to": "0"},
     ],
@@ -414,18 +418,7 @@ def test_joined_requests_have_phases_and_pools(
             )
         )
     url = database(rows)
-    starts = [
-        EngineStart(
-            replica=replica,
-            engine=0,
-            process=1,
-            at_unix_ns=START_S * 10**9 - 1,
-            config="c",
-            arguments=written({"kv_transfer.kv_role": role}),
-        )
-        for replica, role in ((HOSTILE, "kv_producer"), ("decodes", "kv_consumer"))
-    ]
-    fill(url, [], [], starts)
+    fill_pools(url, START_S * 10**9 - 1, HOSTILE, "decodes")
     shown = markup(page(url, **LINK))
     assert "joined requests" in shown
     assert "decode queue" in shown

@@ -145,15 +145,15 @@ def test_other_words_do_nothing(page: Open, database: Database, incident: Any, m
     assert "<b>talk</b> is new" in markup(test)
 
 
-@pytest.mark.parametrize("text", ["", "x" * 300_000, "\u202e: <script>"])
 def test_any_text_is_judged_harmlessly(
-    page: Open, database: Database, one_request: Any, mine: Path, text: str
+    page: Open, database: Database, one_request: Any, mine: Path
 ) -> None:
     one = one_request(1, received_unix_ns=(START_S + 100) * 10**9)
     test = page(database([one]), **RANGE)
-    test.text_area(f"yaml_{mine}").set_value(text).run()
-    assert "1 error" in markup(test)
-    assert "<script" not in markup(test)
+    for text in ("", "x" * 300_000, "\u202e: <script>"):
+        test.text_area(f"yaml_{mine}").set_value(text).run()
+        assert "1 error" in markup(test), text
+        assert "<script" not in markup(test)
 
 
 def test_without_data_the_objectives_are_shown(page: Open, database: Database) -> None:
