@@ -8,7 +8,7 @@ from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from tests.store.joined.rows import START_NS, S
-from tests.store.joined.test_user_requests import BOTH, STATED, pair, put
+from tests.store.joined.test_user_requests import BOTH, STATED, pair, store_rows
 
 START_S = START_NS // S
 NUMBER = 50
@@ -18,7 +18,7 @@ NUMBER = 50
 def test_each_request_counts_once_with_the_sum_of_its_waits(
     engine: Engine, roles: dict[str, str]
 ) -> None:
-    put(engine, [row for number in range(NUMBER) for row in pair(number)], roles)
+    store_rows(engine, [row for number in range(NUMBER) for row in pair(number)], roles)
     for good, bad in (
         ("ttft_s <= 0.12", NUMBER),  # 100 ms at the prefill server, 35 ms at the decode server
         ("ttft_s <= 0.2", 0),
@@ -41,7 +41,7 @@ def test_each_request_counts_once_with_the_sum_of_its_waits(
 
 
 def test_the_labels_are_those_of_the_decode_server(engine: Engine) -> None:
-    put(engine, [row for number in range(NUMBER) for row in pair(number)], STATED)
+    store_rows(engine, [row for number in range(NUMBER) for row in pair(number)], STATED)
     good = parse("ttft_s <= 0.2", GOOD)
     counted = {
         replica: sum(
