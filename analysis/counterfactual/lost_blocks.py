@@ -2,7 +2,7 @@
 
 No counter reports lost blocks. Bisection finds the number with which requests wait in a replay's
 queues as long as measured. The mean over all requests is compared: beside a larger cause, lost
-blocks hardly change the slowest requests.
+blocks change the slowest requests little.
 """
 
 from collections.abc import Callable

@@ -39,15 +39,14 @@ MAX_ERROR: Final = 0.5
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Replays run in parallel, because their compiled loop releases the GIL."""
-SPREAD_FACTOR: Final = 2.0
 FIT_FACTOR: Final = 0.25
-MODEL_ERROR: Final = 0.03
-"""The standard deviation of a share is the root of three squares: `SPREAD_FACTOR` times the
-standard deviation over resampled windows, `FIT_FACTOR` times the relative error of the replayed
-growth, and `MODEL_ERROR`. The spread counts twice, because a share that depends strongly on the
-sample also depends strongly on the model's error. Chosen with 202 intervals of
-`benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002 and 97004
-with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
+MODEL_ERROR: Final = 0.04
+"""The variance of a share is the sum of three squares. The first is the standard deviation over
+resampled windows. The second is `FIT_FACTOR` times the relative error of the replayed growth. The
+third is `MODEL_ERROR`. Of 120 intervals of pairs, 92 % contain the true share, and the median width
+is 21 points (`benchmarks/diagnosis.py --pairs`, development seeds 97101, 97103 and, with
+`--foreign`, 97102). If the first counts twice and the third is 0.03, 93 % contain the true share,
+and the median width is 24 points."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
 """Minimum part of the growth that disappears if a small cause is reset alone. The share of a cause
@@ -427,7 +426,7 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(
     value: float, parts_s: Sequence[float], growths_s: Sequence[float], error: float
 ) -> Share:
-    """A share with its interval (see `SPREAD_FACTOR`).
+    """A share with its interval (see `MODEL_ERROR`).
 
     The error of the replayed growth may come from any cause, so it widens every interval. The
     standard deviation is that of `part − share · growth`, not of the ratio in each resampled
@@ -444,6 +443,6 @@ def _share(
     deviations_s = np.array(parts_s) - value * growth_s
     mean_s = max(float(growth_s.mean()), 1e-9)
     spread = float(np.sqrt(np.mean(deviations_s**2))) / mean_s
-    half = 2.0 * hypot(SPREAD_FACTOR * spread, FIT_FACTOR * error, MODEL_ERROR)
+    half = 2.0 * hypot(spread, FIT_FACTOR * error, MODEL_ERROR)
     value = min(max(value, 0.0), 1.0)
     return Share(value, max(0.0, value - half), min(1.0, value + half))
