@@ -53,7 +53,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Hours by engine and start of the hour in unix seconds."""
+    """The hours of each engine, by start of the hour in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
@@ -131,8 +131,9 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """The segments of one process: between the samples of each row, and between rows. The first
-    segment begins at the process's start, if the start is at most GAP_S earlier."""
+    """The segments of one process: from the first to the last sample of each row, and from there to
+    the next row. The first segment begins at the process's start, if the start is at most GAP_S
+    earlier."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples may lack a total. Its increase since the start then belongs to the segment
     # that ends at its first value.

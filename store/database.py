@@ -51,7 +51,7 @@ def open_database(
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     report: Callable[[str], None] = _ignore,
 ) -> Engine:
-    """Open a database and the database of its state (`store.state`); create or upgrade the schemas.
+    """Open a database and the database of its state (`store.state`). Create or upgrade the schemas.
 
     Args:
         url: None for `default_url()`.
@@ -67,10 +67,9 @@ def open_database(
     Raises:
         NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported, or the state is in another database. Or this version
-            of
-            Tailspan cannot use the database. Or the database needs an upgrade, and `create` is
-                false.
+        StoreError: the URL is not supported, the state is in another database, or this version of
+            Tailspan cannot use the database. Also raised if the database needs an upgrade, and
+            `create` is false.
     """
     reader = READER.get()
     if reader is not None and create:

@@ -131,7 +131,7 @@ def _read(
 def _estimated_rows(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], max_rows: int
 ) -> int:
-    """Estimate a large number of rows from evenly spaced parts, a twentieth of the window."""
+    """The number of rows, estimated from evenly spaced parts if it is large."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(max_rows + 1).subquery()
     with reading(engine) as connection:

@@ -40,7 +40,7 @@ class Dialect(Protocol):
         """The database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """An engine. With `create`, create missing files and folders.
+        """Return an engine. With `create`, create missing files and folders.
 
         Raises:
             StoreError, DatabaseMissing: an error was detected without a connection.

@@ -133,7 +133,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Keep the first row with the same key. ClickHouse would keep the last.
+        # Keep the first of several rows with the same key. ClickHouse would keep the last.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):

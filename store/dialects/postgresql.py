@@ -215,7 +215,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    # copy the defaults, because a newer version may have added columns that need them
+    # copy the defaults: a newer version may have added columns that this version does not fill
     like = f"LIKE {table.name} INCLUDING DEFAULTS"
     make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"

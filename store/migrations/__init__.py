@@ -134,9 +134,8 @@ def upgrade_schema(
             database.
 
     Raises:
-        StoreError: the database cannot be upgraded, or was not created by Tailspan. Or older
-            versions
-            use it that cannot work with the new schema.
+        StoreError: the database cannot be upgraded, or was not created by Tailspan. Also raised if
+            older versions use the database and cannot work with the new schema.
     """
     with engine.connect() as connection:
         found = _read(connection, name, schema)

@@ -87,7 +87,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> ClientReport | None:
-        """A request's report, or None if there is not exactly one."""
+        """A request's report, or None if there is not exactly one report."""
         found: list[ClientReport] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]

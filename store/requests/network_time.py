@@ -72,7 +72,8 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime 
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
-    """The TTFT of each probe at the server, in the order of the table. It is None as in `networks`.
+    """The TTFT of each probe at the server, in the order of the table. It is None in the same cases
+    as in `networks`.
 
     Args:
         probes: with `trace_id`, `request_id` and `first_event_s`.

@@ -1,7 +1,7 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell contains the requests of one label set (one value for each label). Or it contains the
-requests of a group of label sets in a time step. Buckets can be merged in any order.
+A cell contains the requests of one label set (one value for each label), or of a group of label
+sets in a time step. Buckets can be merged in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence

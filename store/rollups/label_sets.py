@@ -114,8 +114,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Replace labels by `_other` beyond the limit. `rows` are codes: (sets, labels). `numbers`
-        are the requests of each label set: (sets,)."""
+        """Replace labels of `_FOLDS` by `_other` beyond the limit. `rows` are codes: (sets,
+        labels). `numbers` are the requests of each label set: (sets,)."""
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
             competes = _levels(coded, rows) == level
