@@ -2,8 +2,9 @@
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-R is an engine's price per second, `wall` its seconds up; the README defines the parts. Prices are
-current. Hours without engine data have only `requests` and `wasted`.
+R is an engine's price per second. `wall` is the number of seconds that the engine was up. The
+README defines the parts. The bill uses current prices. For hours without engine data, it contains
+only `requests` and `wasted`.
 """
 
 from collections import defaultdict
@@ -24,7 +25,7 @@ from telemetry.billing_data import BillingData
 
 
 class Unpriced(NamedTuple):
-    """A server without a price. A `device` of None is unknown."""
+    """A server without a price. `device` is None if the device is unknown."""
 
     replica: str
     device: str | None
@@ -49,17 +50,17 @@ class Bill:
 
     @property
     def total(self) -> BillLine | None:
-        """Sum of the lines; None without lines."""
+        """The sum of all lines, or None if there are no lines."""
         return sum_lines(self.lines) if self.lines else None
 
     @property
     def engines(self) -> float:
-        """Mean number of engines up, over the time in which at least one was up."""
+        """Mean number of engines up, over the time in which at least one engine was up."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """Mean cost of all engines, idle or busy, over the time in which at least one was up."""
+        """Mean cost of all engines per hour, over the time in which at least one engine was up."""
         if not self.uptime.up_s:  # each engine has only one sample
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)

@@ -14,8 +14,8 @@ from telemetry.requests import PricedBy
 @dataclass(slots=True)
 class BillLine:
     """The cost of one replica in one hour. `bill_usd` is the sum of `requests_usd`, `wasted_usd`,
-    `idle_usd`, `loading_usd` and `unbilled_usd`. If idle time is unknown, `idle_usd` is None and
-    `requests_usd` includes it."""
+    `idle_usd`, `loading_usd` and `unbilled_usd`. If idle time is unknown, `idle_usd` is None, and
+    `requests_usd` includes the cost of idle time."""
 
     replica: str
     hour_unix_s: int
@@ -26,7 +26,7 @@ class BillLine:
     bill_usd: float
     requests_usd: float
     lost_usd: float
-    """Part of `requests_usd`: requests whose responses were not delivered."""
+    """The part of `requests_usd` for requests whose responses were not delivered."""
     wasted_usd: float
     idle_usd: float | None
     unbilled_usd: float
@@ -35,7 +35,7 @@ class BillLine:
 
 
 def sum_lines(lines: Iterable[BillLine]) -> BillLine:
-    """Sum of one or more lines, with an empty replica and the earliest hour."""
+    """The sum of one or more lines. The sum has an empty replica and the earliest hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -64,7 +64,7 @@ class RequestPrice(NamedTuple):
     line: BillLine | None
     usd_per_s: float
     usd_per_weight: float | None
-    """Per weighted token; None if the ledger reports the seconds of requests."""
+    """Price per weighted token, or None if the ledger reports the seconds of requests."""
 
 
 def line_of(
@@ -75,7 +75,7 @@ def line_of(
     *,
     engine_data_deleted: bool,
 ) -> RequestPrice | None:
-    """A replica's line for one hour and the price of its requests; None without a price."""
+    """The price of a replica's requests in one hour, with its line, or None without a price."""
     replica, hour = key
     rated = [
         (rate, None if engine_data_deleted else uptime.hours.get((engine, hour)))

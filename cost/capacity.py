@@ -1,18 +1,17 @@
 """Estimate the highest request rate at which the objectives are met. Pure.
 
-The highest rate among the ranges that met the objectives is too high: its rate may be high by
-chance, or an overloaded range good by chance. Therefore:
+The highest rate among the ranges that met the objectives is too high, because of chance. Therefore:
 
-1. Divide each range's requests into two halves at random, which are independent for independent
-   arrivals. Sort the ranges by the rate of one half, and measure with the other half. Source:
-   Neufeld et al., "Data thinning for convolution-closed distributions", JMLR 25 (2024).
-2. Combine neighbouring ranges into bands, and fit shares of good requests that never increase with
-   the rate. Source: Ayer et al., "An empirical distribution function for sampling with incomplete
+1. Divide each range's requests into two halves at random. Sort the ranges by the rate of one half,
+   and measure with the other half. Source: Neufeld et al., "Data thinning for convolution-closed
+   distributions", JMLR 25 (2024).
+2. Combine neighbouring ranges into bands. Fit shares of good requests that never increase with the
+   rate. Source: Ayer et al., "An empirical distribution function for sampling with incomplete
    information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
-3. A band is sustainable if its fitted share is at least one standard error, computed from the
-   ranges' differences, above the target.
-4. The estimate is the rate of the fastest sustainable band. If this is the fastest of all, the mean
-   rate of all ranges is sustainable too, with less noise; the larger of the two is used.
+3. A band is sustainable if its fitted share is at least one standard error above the target. The
+   standard error is computed from the differences between ranges.
+4. The estimate is the rate of the fastest sustainable band. If even the fastest of all bands is
+   sustainable, the estimate is at least the mean rate of all ranges.
 """
 
 from collections.abc import Sequence
@@ -25,18 +24,18 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""A few requests may meet an objective by chance."""
+"""Fewer requests may meet an objective by chance."""
 BAND_REQUESTS: Final = 2_500
-"""Requests per band, for a relative standard error of its rate of 1/√2500 = 2 %."""
+"""Requests per band. The relative standard error of the band's rate is then 1/√2500 = 2 %."""
 
 BAND_INTERVALS: Final = 6
-"""Five-minute ranges per band. In simulations of a constant 20 % overload, one range per band met
-the objective in 14 of 80, six in 0 of 120."""
+"""Five-minute ranges per band. A constant overload of 20 % was simulated. One range per band met
+the objective in 14 of 80 simulations, and six ranges in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """One objective's counts by time range."""
+    """The counts of one objective in each time range."""
 
     target: float
     good: IntArray
@@ -50,7 +49,7 @@ class SustainableRate:
     requests: int
     """The largest number of requests that an objective counts."""
     rps: float | None
-    """Requests per second; None if there are too few requests, or if no band is sustainable."""
+    """Requests per second, or None if there are too few requests or if no band is sustainable."""
 
     @property
     def known(self) -> bool:
@@ -64,9 +63,9 @@ def sustainable_rate(
     """The highest request rate at which all objectives are met.
 
     Args:
-        objectives: all with the same time ranges.
-        lengths_s: (n,) length of each range in seconds.
-        seed: of the random division into halves.
+        objectives: counts of objectives with the same time ranges.
+        lengths_s: length of each range in seconds: (n,).
+        seed: seed of the random division into halves.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -94,7 +93,7 @@ def sustainable_rate(
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """(n,) band of each range. Ranges are in order of decreasing rate."""
+    """The index of each range's band: (n,). The ranges are in order of decreasing rate."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -108,7 +107,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """(bands,), in order of decreasing rate."""
+    """Whether each band meets the objective, in order of decreasing rate: (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -126,12 +125,12 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Combine neighbouring bands, in order of decreasing rate, so that the share of good requests
-    increases."""
+    """Combine neighbouring bands so that the share of good requests increases. The bands are in
+    order of decreasing rate."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # a·d ≥ c·b instead of a/b ≥ c/d, because a band may be empty
+        # compare a·d ≥ c·b instead of a/b ≥ c/d, because a band may be empty
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

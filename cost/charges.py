@@ -12,7 +12,7 @@ from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
-"""Outcomes without a delivered response."""
+"""Outcomes of requests whose responses were not delivered."""
 
 
 class Charge(NamedTuple):
@@ -23,13 +23,14 @@ class Charge(NamedTuple):
     billed_s: float = 0.0
     wasted_s: float = 0.0
     lost_s: float = 0.0
-    """Part of `billed_s`: requests whose responses were not delivered."""
+    """The part of `billed_s` for requests whose responses were not delivered."""
     weight: float = 0.0
     lost_weight: float = 0.0
 
 
 class WeighedTokens(NamedTuple):
-    """Each cell's tokens times their relative cost (`cost.weights`): (cells,)."""
+    """The weighted tokens of each cell: (cells,). A token's weight is its relative cost
+    (`cost.weights`)."""
 
     input: FloatArray
     output: FloatArray
@@ -38,7 +39,7 @@ class WeighedTokens(NamedTuple):
 def weighed_tokens(
     cells: BillingCells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
 ) -> WeighedTokens:
-    """The weights of each cell's input and output tokens."""
+    """The total weight of each cell's input tokens and of its output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
     uncached, cached, output = (
         np.array([getattr(each, name) for each in of_key], float)[hours.which]

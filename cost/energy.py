@@ -1,16 +1,17 @@
 """Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
 Measurements over less than a minute are unreliable, because power sensors do not measure
-continuously (arXiv 2312.02741). For each replica, this line is fitted to the minutes, or to the
-hours of a long range:
+continuously (arXiv 2312.02741). For each replica, a line is fitted to the minutes, or to the hours
+of a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-E is the energy in joules, T the seconds, and `busy` the busy seconds. Idle energy is a·(T − busy).
-The rest is divided among requests in proportion to their cost, except for unbilled time.
+E is the energy in joules, T is the length in seconds, and `busy` is the number of busy seconds. The
+idle energy is a·(T − busy). The rest is divided among requests in proportion to their cost. The
+energy of unbilled time is not assigned to requests.
 
-Without a fit (too few buckets, or similar busy shares), idle energy is too high: idle GPUs are
-assumed to draw as much as busy ones.
+If there are too few minutes or the busy shares are similar, no line is fitted. Idle GPUs are then
+assumed to draw as much power as busy GPUs, so the idle energy is too high.
 """
 
 from collections import Counter, defaultdict
@@ -31,15 +32,14 @@ MIN_BUCKETS: Final = 10
 MIN_SPREAD: Final = 0.2
 """Minimum range of busy shares (busy/T). Similar shares do not determine two coefficients."""
 MAX_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. A faster rise is a counter reset."""
+"""Maximum plausible power of a GPU in watts. If a counter rises faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` adds into a dense array up to this number of elements per value. Beyond it, sorting is
-faster."""
+"""Maximum size of the dense array in `_sums`, per value. Sorting is faster beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Energy:
     joules: float
     idle_j: float
     seen_s: float
-    """GPU-seconds with readings."""
+    """GPU-seconds for which energy counters were read."""
     co2_g: float | None
-    """With the data centre's overhead; None if unknown."""
+    """CO₂ in grams, including the data centre's overhead, or None if unknown."""
     fitted: bool
 
     @property
@@ -61,8 +61,7 @@ class Energy:
 
 
 def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """The energy by replica. Replicas whose counters cover less than a minute are
-    omitted."""
+    """The energy by replica. Replicas are omitted if their counters cover less than a minute."""
     drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
     busy = _busy_shares(billing_data, uptime)
     gpus_of = Counter(replica for replica, _ in billing_data.gpus.gpus)
@@ -87,7 +86,7 @@ def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Sum over replicas; None without replicas."""
+    """The sum over replicas, or None if there are no replicas."""
     known = list(several)
     if not known:
         return None
@@ -109,10 +108,10 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Each group's busy energy; None if none of its replicas has both counters and a price.
+    """The busy energy of each group. It is None if no replica has both energy counters and a price.
 
     Args:
-        energies: by replica, for the same window.
+        energies: energy by replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)
     for line in bill.lines:
@@ -145,7 +144,7 @@ def _sum_of_both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """The CO₂ emissions in grams, with the data centre's overhead; None if unknown."""
+    """The CO₂ emissions in grams, including the data centre's overhead, or None if unknown."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
@@ -166,7 +165,8 @@ class _Drawn(NamedTuple):
 
 
 def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """An interval between two readings belongs to the bucket in which it begins."""
+    """The joules and seconds of each replica's GPUs, by bucket. The start of an interval determines
+    its bucket."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -194,7 +194,7 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
 def _busy_shares(
     billing_data: BillingData, uptime: Uptime
 ) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """By replica: bucket starts in unix seconds, and mean busy share of its engines."""
+    """The bucket starts in unix seconds, and the engines' mean busy share, by replica."""
     totals = billing_data.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
     seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
@@ -222,8 +222,8 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum each array by pair of `of` and `at`. Return the distinct pairs, sorted, and their
-    sums."""
+    """Sum each array over the positions with the same pair of `of` and `at`. Return the distinct
+    pairs, sorted, and their sums."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -251,7 +251,7 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """0 if unknown. `at` and the known times are sorted."""
+    """Each value at a time in `at`, or 0 if unknown. All times are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -260,7 +260,7 @@ def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> Float
 
 
 def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[float | None, bool]:
-    """The idle power of one GPU in watts (None if unknown), and whether it was fitted."""
+    """The idle power of one GPU in watts, or None if unknown, and whether it was fitted."""
     if joules.size < MIN_BUCKETS:
         return None, False
     if busy.max() - busy.min() < MIN_SPREAD:

@@ -10,8 +10,8 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """Prices by engine and hour, for the device that the engine or else its replica's GPUs
-    report."""
+    """Prices by engine and hour. The engine reports its device, or else the replica's GPUs are
+    used."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
@@ -34,7 +34,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """An engine's device name at the end of an hour, and its number of devices."""
+        """The name of an engine's device at the end of an hour, and its number of devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -49,7 +49,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> EnginePrice | None:
-        """Price of an engine in an hour; None if no entry matches."""
+        """The price of an engine in an hour, or None if no entry matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None

@@ -2,4 +2,4 @@
 
 
 class PriceError(Exception):
-    """The message states how to correct the price file."""
+    """A price file is invalid. The message states how to correct it."""

@@ -18,9 +18,9 @@ class BillGroup:
     labels: tuple[str | None, ...]
     requests: int = 0
     unpriced: int = 0
-    """Requests on servers without a price."""
+    """Number of requests on servers without a price."""
     usd: float | None = None
-    """Includes waste."""
+    """Total cost, including waste."""
     lost_usd: float = 0.0
     wasted_usd: float = 0.0
     engine_s: float = 0.0
@@ -31,16 +31,16 @@ class BillGroup:
     out_usd: float = 0.0
     priced_by: set[PricedBy] = field(default_factory=set)
     usd_of: dict[str, float] = field(default_factory=dict)
-    """By replica."""
+    """`usd` by replica."""
 
     @property
     def usd_per_1k_in(self) -> float | None:
-        """Per thousand input tokens, including cached ones."""
+        """Cost per thousand input tokens, including cached tokens."""
         return self._per_1k(self.in_usd, self.prompt_tokens)
 
     @property
     def usd_per_1k_out(self) -> float | None:
-        """Per thousand output tokens."""
+        """Cost per thousand output tokens."""
         return self._per_1k(self.out_usd, self.output_tokens)
 
     def _per_1k(self, usd: float, tokens: int) -> float | None:
@@ -50,7 +50,7 @@ class BillGroup:
 
 
 def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
-    """Group requests by labels, in order of cost, or of labels if `by` contains `hour`."""
+    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`."""
     names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
 
@@ -98,7 +98,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
 def grouped(
     cells: BillingCells, by: Sequence[str]
 ) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Each group's labels, and each cell's group: (cells,)."""
+    """The labels of each group, and the index of each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [
@@ -123,8 +123,9 @@ def _split(
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
     """Each group's input cost, output cost, and cost by replica.
 
-    Each replica and hour is divided separately. Tokens belong to the hour of the request's receipt.
-    An hour without tokens is divided by the prefill share of its step time.
+    The cost of each replica and hour is divided separately. Tokens belong to the hour in which
+    their request was received. If an hour has no tokens, the prefill share of its step time is
+    used.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

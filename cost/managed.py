@@ -2,7 +2,7 @@
 
     break-even = fixed monthly cost / mean price of a request at the managed API
 
-The fixed cost includes idle engines. Prices come from the package genai-prices; nothing is
+The fixed cost includes idle engines. The prices are part of the package genai-prices. Nothing is
 downloaded.
 """
 
@@ -20,7 +20,7 @@ MONTH_S: Final = 730 * 3_600
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Sums over requests."""
+    """Token counts, summed over requests."""
 
     requests: int
     prompt: int
@@ -55,7 +55,7 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at this rate; None if unknown."""
+        """Whether the objectives are met at the break-even rate, or None if unknown."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
@@ -123,11 +123,11 @@ def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> Manage
 def break_even(
     usd_per_hour: float, compared: Sequence[ManagedCost], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """The rate at which the engines cost as much as the API; None without comparable
-    traffic.
+    """Return the request rate at which the engines cost as much as the API, or None without
+    comparable traffic.
 
     Args:
-        usd_per_hour: of all engines, busy or idle.
+        usd_per_hour: cost of all engines, busy or idle.
         compared: all models that the engines serve.
     """
     requests = sum(each.tokens.requests for each in compared)

@@ -1,4 +1,5 @@
-"""Parse a price file strictly: an ignored entry would make the bill wrong without a message."""
+"""Parse a price file strictly, because an ignored entry would make the bill wrong without a
+message."""
 
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -29,7 +30,7 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """The prices of the file, if any, followed by the default prices.
+    """The prices of the file, if there is one, followed by the default prices.
 
     Raises:
         PriceError: the file is unreadable or invalid.
@@ -46,7 +47,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """The prices of the given file, or else of the file that the environment names."""
+    """The prices of the given file, or of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -61,7 +62,7 @@ def parse_prices(written: str, file: str) -> PriceList:
 
     Args:
         written: YAML with any of the sections devices, replicas, managed, carbon and pue.
-        file: name for errors, and the source of entries without one.
+        file: name for errors, and the source of entries without a source.
 
     Raises:
         PriceError: the text is invalid.

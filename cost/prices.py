@@ -1,6 +1,7 @@
-"""Find the price of an engine: its replica's price, or else the sum of its GPUs' prices.
+"""Find the price of an engine. Pure.
 
-An engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None, not $0. Pure.
+A price for the replica's name applies first. Otherwise the price is the sum of the GPUs' prices. An
+engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None, not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class PriceOrigin:
-    """Source of a price, with its page and date."""
+    """The source of a price, with its page and date."""
 
     source: str
     page: str | None = None
@@ -25,7 +26,7 @@ class PriceOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """Price of one device. `regions` contains the prices that differ."""
+    """Price of one device per hour. `regions` contains the regions with a different price."""
 
     name: str
     match: tuple[str, ...]
@@ -36,7 +37,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """Price of a whole engine. `match` contains patterns of replica names."""
+    """Price of a whole engine per hour. `match` contains patterns of replica names."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -45,7 +46,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """`match` contains patterns of served names; `provider` and `model` are genai-prices' names."""
+    """A managed model. `match` contains patterns of served names. `provider` and `model` are
+    genai-prices' names."""
 
     match: tuple[str, ...]
     provider: str
@@ -54,7 +56,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """Emissions of electricity. `match` contains patterns of region names."""
+    """Emissions per kilowatt-hour of electricity. `match` contains patterns of region names."""
 
     name: str
     match: tuple[str, ...]
@@ -81,7 +83,7 @@ class EnginePrice:
 
     @property
     def usd_per_hour(self) -> float:
-        """USD per hour."""
+        """Price in USD per hour."""
         return self.usd_per_s * HOUR_S
 
 
@@ -95,7 +97,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """A price list. The first matching entry applies."""
+    """The price list. If several entries match, the first entry applies."""
 
     devices: tuple[DevicePrice, ...] = ()
     replicas: tuple[ReplicaPrice, ...] = ()
@@ -121,11 +123,11 @@ class PriceList:
         gpus: int | None = None,
         region: str | None = None,
     ) -> EnginePrice | None:
-        """The price of an engine; None if no entry matches.
+        """The price of an engine, or None if no entry matches.
 
         Args:
             device: as in `EngineStart.device`.
-            gpus: number of devices; None means one, such as a CPU.
+            gpus: number of devices. None means one device, such as a CPU.
         """
         named = _first_match(self.replicas, replica)
         if named is not None:
@@ -142,7 +144,8 @@ class PriceList:
         return _first_match(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """The emissions of a region. An unknown region matches only an entry for every name."""
+        """The emissions of a region. An unknown region matches only an entry that matches every
+        name."""
         return _first_match(self.carbon, region or "unknown")
 
 

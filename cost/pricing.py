@@ -1,7 +1,7 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-A cost without a known price is None, not 0. Without billed seconds, the step model's prediction for
-the tokens is used, and `priced_by` is `tokens`.
+A cost without a known price is None, not 0. Without billed seconds, the step model predicts the
+seconds from the tokens. `priced_by` is then `tokens`.
 """
 
 import threading
@@ -17,8 +17,7 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Senders choose the engines' names. Above the limit, the engine that was added first is
-removed."""
+"""Above this number of engines, the engine that was added first is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -30,7 +29,7 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Sets the cost of requests. Thread-safe: `/metrics` reads prices concurrently."""
+    """Sets the cost of requests. Thread-safe, because `/metrics` reads prices concurrently."""
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
@@ -93,7 +92,7 @@ class Pricing:
                 requests.rows[place] = _priced(row, modelled_s * usd_per_s, PricedBy.TOKENS)
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
-        """Price of an engine with all its GPUs; None if unknown."""
+        """Return the price per second of an engine with all its GPUs, or None if unknown."""
         with self._lock:
             return self._known_rate((replica, engine))
 

@@ -14,7 +14,7 @@ Key = tuple[str | None, int]
 
 
 class ReplicaHours(NamedTuple):
-    """Cell i has the replica and hour `keys[which[i]]`."""
+    """The replica and hour of each cell. Cell i has the replica and hour `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray

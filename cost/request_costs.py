@@ -22,15 +22,15 @@ class RequestCosts:
     weighed: WeighedTokens
     priced: BoolArray
     by_tokens: BoolArray
-    """Whether the cost is divided by weighted tokens, for lack of a ledger."""
+    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
     usd: FloatArray
-    """Without `wasted_usd`; 0 without a price."""
+    """Cost without `wasted_usd`, or 0 if there is no price."""
     wasted_usd: FloatArray
     engine_s: FloatArray
-    """Billed and wasted seconds from the ledger; 0 without a ledger."""
+    """Billed and wasted seconds from the ledger, or 0 if there is no ledger."""
     lost: BoolArray
     in_shares: FloatArray
-    """(keys,) input share of the cost, for hours with a cost but no tokens."""
+    """The input share of the cost, for hours with a cost but without tokens: (keys,)."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
         """Select the cells for which `chosen` is true."""
@@ -53,7 +53,7 @@ class RequestCosts:
 
     @property
     def total_usd(self) -> float | None:
-        """Cost including waste; None if no request has a price."""
+        """Cost including waste, or None if no request has a price."""
         if not self.priced.any():
             return None
         return float(self.usd.sum() + self.wasted_usd.sum())
@@ -69,7 +69,7 @@ def costs_of(
     """The cost of the requests in each cell.
 
     Args:
-        pricing: by replica and hour; absent without a price.
+        pricing: by replica and hour. Replicas without a price are absent.
     """
     nan = float("nan")
     prices = [pricing.get(key) for key in hours.keys]

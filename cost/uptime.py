@@ -1,14 +1,14 @@
 """Compute the time that each engine was up, loading and busy, by hour. Pure.
 
 An engine is up between two samples that are at most GAP_S apart, and its totals grow evenly. A
-longer gap is neither billed nor idle: the machine may not have been rented.
+longer gap is neither billed nor idle, because the machine may not have been rented.
 
-Two processes that report step totals under one name at the same time are two servers. A process
-without step totals is an API server.
+Two processes that report step totals under the same name at the same time are two servers. A
+process without step totals is an API server.
 
 A step's time is reported at its end, so busy time may exceed the time between two samples. The
-surplus is moved to earlier segments. What does not fit there contradicts the samples, for example
-after a reset, and is added to `contradicted_s`.
+surplus is moved to earlier segments. If a part does not fit there, the samples contradict each
+other. This part is added to `contradicted_s`.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
-"""Process ids of an engine that `servers_at` checks for concurrency, which is slow."""
+"""Maximum number of process ids per engine that `servers_at` compares."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -35,29 +35,30 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """One engine's times and work in the part of an hour within the window."""
+    """One engine's times and work in one hour, within the window."""
 
     wall_s: float = 0.0
-    """Includes loading. Summed over the servers that share the engine's name."""
+    """Seconds that the engine was up, including loading. If servers share the engine's name, their
+    seconds are added."""
     loading_s: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float | None:
-        """Seconds in steps; None if not reported."""
+        """Seconds that the engine spent in steps, or None if they are not reported."""
         busy_s = self.work.get("busy_s_total")
         return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Hours by engine and start of the hour in unix seconds."""
+    """The hours of each engine, by start of the hour in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
     gaps_s: float
-    """Total length of the gaps longer than GAP_S."""
+    """Total length of the gaps in seconds. A gap is longer than GAP_S."""
     up_s: float = 0.0
     """Seconds in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
@@ -73,7 +74,7 @@ def uptime_of(
     """The uptime of each engine in a window.
 
     Args:
-        samples: from the window and up to GAP_S around it.
+        samples: samples from the window, and from up to GAP_S before and after it.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
@@ -82,7 +83,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # in order of time, so that each hour keeps its latest step model
+    # sorted by time, so that each hour keeps its latest step model
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -130,8 +131,8 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """The segments of one process: from the first to the last sample of each row, and from
-    there to the next row. The first segment begins at the process's start if that is at most GAP_S
+    """The segments of one process: from the first to the last sample of each row, and from there to
+    the next row. The first segment begins at the process's start, if the start is at most GAP_S
     earlier."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples may lack a total. Its increase since the start then belongs to the segment
@@ -158,11 +159,11 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
 
 
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time beyond a segment's length (the surplus) to earlier segments.
+    """Move busy time that exceeds a segment's length (the surplus) to earlier segments.
 
-    Return the segments, and the busy seconds of each that fit nowhere: (n,). As in a queue (Lindley
-    1952), the surplus moves from segment to previous segment, but not across a gap, and at most
-    GAP_S of a segment's own: steps rarely take longer.
+    Return the changed segments, and the busy seconds of each segment that fit nowhere: (n,). The
+    surplus moves from segment to segment, as in a queue (Lindley 1952), but not across a gap. At
+    most GAP_S of a segment's own surplus moves, because steps rarely take longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -249,7 +250,7 @@ class Spans(NamedTuple):
 
 
 class SampleSender(NamedTuple):
-    """A process that sends samples of an engine, and when it was up."""
+    """A process that sends samples of an engine, with the time ranges in which it was up."""
 
     process: int
     start_ns: IntArray
@@ -268,8 +269,8 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
-    """Return how many servers share an engine's name at each instant: (n,). API servers alone count
-    as one."""
+    """Return how many servers share an engine's name at each instant: (n,). If only API servers are
+    up, the number is 1."""
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
     found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))
@@ -297,8 +298,8 @@ def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
 def presence(
     senders: Sequence[SampleSender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
-    """The time ranges in which an engine was up, the servers in each, and whether it was
-    loading.
+    """Return the time ranges in which an engine was up, with the number of servers and whether it
+    was loading.
 
     A gap of at most GAP_S, such as a restart, counts as one server up.
     """

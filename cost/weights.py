@@ -5,11 +5,20 @@ With a step model, the weights are the seconds of the steps by type of work:
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
 
-Greek letters are the step model's coefficients. P: prompt tokens computed. Q: their attention work.
-L: steps with prefill. C: context tokens that decodes read. S: steps. N: decoding sequences, summed
-over the steps. r: requests, each of which shares the fixed time γ as one sequence in prefill.
+Greek letters are the step model's coefficients. The others are:
 
-Weights depend only on their own hour, so an hour is divided in the same way in every window. Pure.
+- P: prompt tokens that were computed
+- Q: the attention work of these tokens
+- L: steps with prefill
+- C: context tokens that decodes read
+- S: steps
+- N: decoding sequences, summed over the steps
+- r: requests
+
+The sequences of a step share its fixed time γ. Each request counts as one sequence in prefill.
+
+Weights depend only on the data of their own hour, so every window divides an hour in the same way.
+Pure.
 """
 
 from collections import defaultdict
@@ -21,7 +30,7 @@ from cost.uptime import Hour, Uptime
 from telemetry.billing_data import COEFFICIENTS, BillingCells
 
 _REQUIRED = frozenset(COEFFICIENTS) - {"step_model_per_prefill_step_s"}
-"""Older plugins report no λ."""
+"""The coefficients that every plugin reports. Older plugins do not report λ."""
 _REQUIRED_WORK = frozenset(("decodes_total", "prefill_attention_total"))
 
 
@@ -34,8 +43,8 @@ class TokenWeights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Prefill's share of the step time; None without a step model. It divides the cost of an hour
-    without tokens, whose requests were received in an earlier hour."""
+    """Prefill's share of the step time, or None without a step model. It divides the cost of an
+    hour without received requests."""
     fixed_in_share: float | None = None
     """Prefill's share of the steps' fixed time: r/(r + N)."""
 
@@ -46,18 +55,18 @@ class TokenWeights:
 
 
 BY_PRICE = TokenWeights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""Without a step model: medians of managed APIs' prices for 421 open models, relative to an input
-token (96 models have a price for cached input). Source: genai-prices 0.2.3."""
+"""The weights without a step model: medians of managed APIs' prices for 421 open models, relative
+to an input token. Only 96 models have a price for cached input. Source: genai-prices 0.2.3."""
 
 
 def fitted(
     hours: Iterable[Hour], requests: float, prompt: float, output: float
 ) -> TokenWeights | None:
-    """The token weights of one replica in one hour; None without a step model.
+    """Return the token weights of one replica in one hour, or None without a step model.
 
     Args:
-        requests: received in that hour.
-        prompt: input tokens without cached tokens.
+        requests: number of requests received in that hour.
+        prompt: number of input tokens without cached tokens.
     """
     prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False

@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 
 class CacheLookupReport(NamedTuple):
-    """A row of the table of lookups."""
+    """One row of the table of lookups."""
 
     at_unix_ns: int
     trace_id: str
@@ -32,7 +32,7 @@ class CacheLookupReport(NamedTuple):
 
 
 EARLIER_NS: Final = 60 * 10**9
-"""A client's call begins up to this long before its lookup in the cache."""
+"""A client's call begins up to this many nanoseconds before its lookup in the cache."""
 
 Call = tuple[str, str]
 """Trace id and span id."""
@@ -65,8 +65,8 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLook
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
-    """The models of clients' calls, for lookups without a model: an HTTP client's span has
-    none, but its parent, the call's span."""
+    """The models of clients' calls, for lookups without a model. The model is in the parent span of
+    the lookup, not in the HTTP client's span."""
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)
     )

@@ -1,9 +1,8 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
-The collector subtracts the measured lead of a sender's clock from its rows' timestamps, which are
-part of their keys. With another lead, a repeated row would be stored again. Therefore each row's
-first correction is stored with it and reused. Rows are stored twice only if two collectors receive
-them within milliseconds, and only one corrects them.
+If a sender's clock is ahead, the collector subtracts the measured lead from its rows' timestamps.
+Timestamps are part of the rows' keys, so another lead would store a repeated row twice. Therefore,
+each row's first correction is stored with the row and reused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,17 +24,18 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEEP_FIRST: True},
 )
-"""By sent timestamp and ids."""
+"""The corrections, by the sent timestamp and the row's ids."""
 MAX_NS: Final = 2**53
-"""About 104 days. `clock_ahead_s` cannot represent larger corrections exactly."""
+"""Maximum stored correction, about 104 days. `clock_ahead_s` cannot represent larger corrections
+exactly."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""A table's first one is in its key."""
+"""A table's key contains the first of its columns in this list."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
-"""Sent timestamp, trace id and span id."""
+"""The timestamp that the sender sent, the trace id and the span id."""
 
 
 def apply_trace_clock_corrections(
@@ -44,7 +44,7 @@ def apply_trace_clock_corrections(
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
-        tables: with rows to store. Their key is a timestamp and a span's ids.
+        tables: tables with their rows to store. A table's key is a timestamp and a span's ids.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -72,14 +72,14 @@ def apply_trace_clock_corrections(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """0 if there is no correction or if it is above `MAX_NS`."""
+    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MAX_NS`."""
     if ahead_s is None or abs(ahead_s) * 1e9 > MAX_NS:
         return 0
     return round(ahead_s * 1e9)
 
 
 class ColumnPositions:
-    """Positions in a table's rows."""
+    """Positions of the timestamps, ids and correction in a row."""
 
     def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()
@@ -92,11 +92,11 @@ class ColumnPositions:
     @classmethod
     @cache
     def of(cls, table: Table, *ids: str) -> "ColumnPositions":
-        """The positions in a table's rows, cached."""
+        """The cached positions in a table's rows."""
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:
-        """The correction of a row; 0 without one."""
+        """The correction of a row, or 0 if the row was not corrected."""
         return nanoseconds(row[self._ahead])
 
     def sent(self, row: Row) -> Any:
@@ -104,7 +104,7 @@ class ColumnPositions:
         return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
     def corrected(self, row: Row, ahead_ns: int) -> Row:
-        """The row with this correction instead of its own."""
+        """The row with `ahead_ns` as its correction."""
         more_ns = self.ahead_ns(row) - ahead_ns
         if not more_ns:
             return row
@@ -118,7 +118,7 @@ class ColumnPositions:
 def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
-    """The first three columns are the key."""
+    """Yield the stored values of these columns. The first three columns are the key."""
     wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):

@@ -17,14 +17,14 @@ from store.state import is_separate_state
 
 
 class Fence(Protocol):
-    """Checks that the caller still holds its lease (`store.leases`). Both methods raise
+    """Checks that the caller still holds its lease (`store.leases`). If not, both methods raise
     LeaseLost."""
 
     def before(self, engine: Engine) -> None:
         """Check before the first statement of a transaction."""
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. The result holds until the end of the `with` block."""
+        """Check before the commit. The check stays valid until the end of the `with` block."""
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
@@ -75,7 +75,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
 @contextmanager
 def store_errors(engine: Engine, what: str) -> Iterator[None]:
     """Raise StoreUnavailable instead of the driver's errors."""
-    # the driver's own errors too, because some rows are fetched without SQLAlchemy
+    # catch the driver's own errors too, because some rows are fetched without SQLAlchemy
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

@@ -16,7 +16,7 @@ _PROBES: Final = (PROBES.c.at_unix_ns,)
 
 
 def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = False) -> int | None:
-    """Time of the newest data up to `until_unix_ns`, or None."""
+    """The time of the newest data up to `until_unix_ns`, or None."""
     with reading(engine) as connection:
         found = [
             connection.scalar(select(func.max(at)).where(at <= until_unix_ns))
@@ -28,8 +28,8 @@ def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = Fa
 def continuous_since_unix_ns(
     engine: Engine, until_unix_ns: int, max_gap_ns: int, *, probes: bool = False
 ) -> int:
-    """The start of the data without gaps longer than `max_gap_ns` that ends at
-    `until_unix_ns`: probes, or requests, engine samples and requests in flight."""
+    """The start of the data without gaps longer than `max_gap_ns` that ends at `until_unix_ns`.
+    Data is either probes, or requests, engine samples and requests in flight."""
     since_ns = until_unix_ns
     with reading(engine) as connection:
         while True:

@@ -24,7 +24,7 @@ from store.state_link import check_not_linked, check_reader, read_link
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
 STATE_ENVIRONMENT_KEY = "TAILSPAN_STATE_URL"
 DEFAULT_URL = "sqlite:///var/tailspan.db"
-"""Relative to the working directory."""
+"""The default URL. The path is relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
 _URL: Final = "tailspan_url"
@@ -51,11 +51,11 @@ def open_database(
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     report: Callable[[str], None] = _ignore,
 ) -> Engine:
-    """Open a database and the database of its state (`store.state`); create or upgrade the schemas.
+    """Open a database and the database of its state (`store.state`). Create or upgrade the schemas.
 
     Args:
         url: None for `default_url()`.
-        state_url: a separate database for the state; None for `default_state_url()`.
+        state_url: a separate database for the state. None for `default_state_url()`.
         create: create what is missing and upgrade an older schema. If false, open for reading.
         busy_timeout_s: maximum wait for another process's lock.
         report: called at the start and the end of an upgrade or a copy of the state, which may take
@@ -67,8 +67,9 @@ def open_database(
     Raises:
         NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported; the database is not from this or an older version of
-            Tailspan, needs an upgrade and `create` is false, or has its state in another database.
+        StoreError: the URL is not supported, the state is in another database, or this version of
+            Tailspan cannot use the database. Also raised if the database needs an upgrade, and
+            `create` is false.
     """
     reader = READER.get()
     if reader is not None and create:
@@ -115,7 +116,8 @@ class DatabasePurpose(NamedTuple):
     prefix: str
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Whether this dialect fits. The state needs transactions."""
+        """Return whether a database of this dialect can have this purpose. The state needs
+        transactions."""
         return self is TELEMETRY_DATABASE or not dialect.ADDITIVE
 
 
@@ -145,7 +147,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce this writer's revision on each connection, so that no upgrade excludes it."""
+        """Announce this writer's revision on each connection, so that no upgrade excludes this
+        writer."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
@@ -208,7 +211,7 @@ class _Opening(NamedTuple):
 
 
 def urls(engine: Engine) -> tuple[str, str | None]:
-    """The URLs from which a database and its separate state database, if any, were opened.
+    """Return the URLs of a database and of its separate state database, if there is one.
 
     They may contain passwords.
     """

@@ -16,7 +16,7 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Try again later: for example, the disk is full."""
+    """The database cannot be used now, for example because the disk is full. Try again later."""
 
 
 class LeaseLost(StoreError):

@@ -1,15 +1,16 @@
 """Use leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry, by the database's clock. The holder renews
-it every `BEAT_S`. After `EXPIRES_S`, another collector takes it with a higher token.
+A lease is a row with its holder, a token and an expiry. All times are from the database's clock.
+The holder renews the lease every `BEAT_S`. After `EXPIRES_S` without a renewal, another collector
+takes the lease with a higher token.
 
-A paused process can continue after another has taken its lease. Therefore, every transaction inside
-`acting` ends with a check (`connections.FENCE`), which locks the lease's row until the commit: a
-collector without the lease commits nothing, and a new holder sees everything that the previous one
-committed.
+A process can be paused, and continue after another collector has taken its lease. Therefore, every
+transaction inside `acting` ends with a check (`connections.FENCE`). The check locks the lease's row
+until the commit. So a collector without the lease commits nothing. A new holder sees everything
+that the previous holder committed.
 
-With a separate state database (`store.state`), the check is a second transaction there. ClickHouse
-has no transactions, so the lease is also checked before each write
+With a separate state database (`store.state`), the check is a second transaction in that database.
+ClickHouse has no transactions, so the lease is also checked before each write
 (docs/decisions/095-the-state-has-its-own-database.md).
 
 In SQLite, the one writing process always holds every lease. If ClickHouse stores the state too,
@@ -55,7 +56,8 @@ RETENTION: Final = "retention"
 BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
-"""A dead holder is replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals may fail."""
+"""Another collector can take a lease that was not renewed for this long. A dead holder is replaced
+within `EXPIRES_S + BEAT_S` = 18 s."""
 _LOCK_WAIT: Final = "2s"
 """Maximum wait for a lease's row while its holder commits."""
 
@@ -105,7 +107,7 @@ class Leases:
         self._connection: Connection | None = None
 
     def term(self, name: str) -> LeaseTerm | None:
-        """The current term of a lease, or None if this process does not hold it."""
+        """Return the current term of a lease, or None if this process does not hold it."""
         if not self.shared:
             return LeaseTerm(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))
@@ -115,8 +117,8 @@ class Leases:
     def acting(self, name: str) -> Iterator[LeaseTerm | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
-        Yields: the term, or None without the lease. After the term's end, each
-        `connections.writing` in the block raises LeaseLost.
+        Yields: the term, or None if this process does not hold the lease. After the term's end,
+        each `connections.writing` in the block raises LeaseLost.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -132,8 +134,8 @@ class Leases:
         """Renew the held leases, and take the leases that are free or expired."""
         if not self.shared:
             return
-        # Earlier than the expiry in the database, so this process stops before another can take the
-        # lease.
+        # This time is before the expiry in the database, so this process stops before another can
+        # take the lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):
@@ -187,8 +189,8 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: LeaseTerm) -> None:
-        # An expired lease stays held until another collector takes it. The lock prevents this
-        # until the commit.
+        # An expired lease stays held until another collector takes it. Until the commit, the lock
+        # keeps other collectors from taking it.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,
@@ -199,7 +201,8 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Separate, so that renewals do not wait for a free connection of the pool."""
+        """Return a separate connection, so that renewals do not wait for a free connection of the
+        pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"

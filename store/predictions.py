@@ -1,6 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Even reading processes add rows. Rows are never changed; only the collector deletes them.
+Any process that computes a prediction adds a row. Rows are never changed. Only the collector
+deletes them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 MAX_STORED: Final = 1_000
-"""Deletion keeps this many, the newest."""
+"""Deletion keeps at most this number of predictions, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: relative change, lower bound and upper bound by latency and percentile, such as
-    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
+    """JSON: the relative change, lower bound and upper bound for each latency and percentile, such
+    as `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
     simulated: bool
 
 

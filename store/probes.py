@@ -19,9 +19,10 @@ from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 LABELS: Final = ("region", "endpoint", "model")
 MAX_ROWS: Final = 200_000
-"""Per answer. SQLite returns them in about half a second."""
+"""Maximum number of probes to read."""
 LONGEST_S: Final = 7 * 86_400
-"""The collector refuses longer probes, so that no sum overflows."""
+"""Longest allowed duration of a probe. The collector refuses longer probes, so that no sum
+overflows."""
 _PARTS: Final = 96
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
@@ -33,7 +34,8 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Stored probes per answered probe of the sample. The others represent only themselves."""
+    """Number of stored probes that each answered probe of the sample represents. A probe without an
+    answer represents only itself."""
 
 
 def probe_table(
@@ -49,7 +51,7 @@ def probe_table(
         columns: must include `at_unix_ns`.
         equals: required `LABELS`. None selects rows without the label.
 
-    Returns: text columns are dictionary-encoded, except ids.
+    Returns: a table. Text columns are dictionary-encoded, except ids.
     """
     return _table(engine, [_conditions(window, equals)], columns)
 
@@ -57,8 +59,8 @@ def probe_table(
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """The probes that were due in a window and ended after an instant, to within a
-    millisecond."""
+    """The probes that were due in a window and ended after an instant. The database rounds times by
+    up to a millisecond."""
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
     return _table(engine, [[*_conditions(window, _ALL), after]], columns)
@@ -71,11 +73,11 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """A sample of at most about `max_rows` probes; other arguments as in `probe_table`.
+    """A sample of at most about `max_rows` probes. The other arguments are those of `probe_table`.
 
-    A window with more probes is divided into 96 parts. Of each, the answered probes of one interval
-    with a random start are read, because probes have a fixed schedule. Probes without an answer are
-    all read, if there are at most `max_rows / 2`.
+    A window with more probes is divided into 96 parts. In each part, the answered probes of one
+    interval are read. The interval's start is random, because probes have a fixed schedule. Probes
+    without an answer are all read, if there are at most `max_rows / 2`.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
@@ -108,7 +110,7 @@ def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
 def _table(
     engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
 ) -> pa.Table:
-    """`parts`: conditions that select disjoint sets of probes."""
+    """The lists of conditions in `parts` must select disjoint sets of probes."""
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
     encoded = encoded_schema(schema)

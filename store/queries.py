@@ -33,15 +33,15 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Larger batches make long reads a third slower: they exceed the processor's cache and trigger
-Python's garbage collector."""
+"""Number of rows to fetch at a time. Larger batches make long reads a third slower."""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Computed from other columns; for example, `stall_s` is `prefill_stall_s` + `decode_stall_s`."""
+"""Columns that are computed from other columns. For example, `stall_s` is `prefill_stall_s` +
+`decode_stall_s`."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -87,9 +87,12 @@ def request_table(
         equals: required labels. None selects rows without the label. The prober's requests are left
             out, unless `equals` selects their tenant or an id.
         columns: some of `REQUEST_COLUMNS`, or None for all.
-        order_by: a column, "-column" for descending order, or None for the order of receipt, which
-            also breaks ties. Unknown values come last.
-        ended_after_unix_ns: only requests that ended later, to within a millisecond.
+        order_by: a column, "-column" for descending order, or None for the order of receipt. Ties
+            are
+            in the order of receipt. Unknown values come last.
+        ended_after_unix_ns: select only requests that ended later. The database rounds times by up
+            to
+            a millisecond.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -111,7 +114,7 @@ def request_table(
 
 
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
-    """The given columns, checked, or all columns for None."""
+    """Check the given columns and return them. For None, return all columns."""
     return _check_names(given, REQUEST_COLUMNS)
 
 
@@ -123,8 +126,8 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for requests in a window or in a part of it, unordered. Better rows are
-    searched in the whole window."""
+    """Build the query for requests in a window or in a part of it, unordered. The best row of a
+    request is chosen among the rows of the whole window."""
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns, equals),
@@ -169,7 +172,7 @@ def sample_peaks(
 
     Args:
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of a bin, not after the window's.
+        first_unix_ns: start of a bin. It must not be after the start of the window.
         equals: as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
@@ -249,7 +252,7 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # here, because databases sort text differently
+    # sort here, because databases sort text differently
     return [_text(value) for value in sorted(values)]
 
 
@@ -282,7 +285,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 
 
 def simulated_requests(engine: Engine, window: Window) -> bool:
-    """If no request is simulated, every request of the window is read."""
+    """Whether a request in the window is simulated. If not, the query reads every request."""
     return _any(
         engine,
         _in(window, REQUESTS.c.received_unix_ns),
@@ -325,7 +328,7 @@ def _part(name: str) -> ColumnElement[float | None]:
 def tpot(
     decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
 ) -> ColumnElement[float | None]:
-    """`telemetry.requests.tpot_s` as an SQL expression."""
+    """The SQL expression for `telemetry.requests.tpot_s`."""
     return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
 
 
@@ -359,7 +362,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """The inverse of `_text`."""
+    """Convert a label's text to its column's type, as the inverse of `_text`."""
     if (allowed := _allowed(table, label, text)) is not None:
         raise ValueError(f"{label} = {text!r}: {allowed}")
     kind = table.c[label].type.python_type
@@ -369,7 +372,7 @@ def _value(table: Table, label: str, text: str) -> str | int | bool:
 
 
 def malformed_request_label(label: str, text: str) -> str | None:
-    """Describe the allowed values of a request's label; None if the given value is allowed."""
+    """Describe the allowed values of a request's label, or return None for an allowed value."""
     return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
 
 

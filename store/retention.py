@@ -1,12 +1,11 @@
 """Delete old rows.
 
-Small batches with pauses in between, so that a writer waits for at most one. ClickHouse deletes old
-rows itself; PostgreSQL drops partitions of whole days. Rollups are built first; if that fails, rows
-are kept for a limited time, and then deleted with a warning. Counts per objective and incidents are
-never deleted.
+Rows are deleted in small batches with pauses in between, so that a writer waits for at most one
+batch. ClickHouse deletes old rows itself. PostgreSQL drops partitions of whole days. Before rows
+are deleted, their rollups are built. If a rollup cannot be built, its rows are kept for a limited
+time, and then deleted with a warning. Counts per objective and incidents are never deleted.
 
-Deletion uses the corroborated time (`telemetry.corroborated_time`), because the system clock can
-jump.
+The system clock can jump, so deletion uses the corroborated time (`telemetry.corroborated_time`).
 """
 
 import logging
@@ -45,14 +44,14 @@ from store.schema import (
 from store.sender_clocks import SENDERS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
-"""Of requests, engine samples and GPU samples."""
+"""Default retention of requests, engine samples and GPU samples."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""Of rollups per minute, and of rollups per hour."""
+"""Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Without its rollup, data is kept longer by a seventh of its retention: a day for rows by
-default."""
+"""If a rollup is missing, its data is kept longer by a seventh of the retention. By default, rows
+are kept for a day longer."""
 ROLL_UP_S: Final = 60.0
 _BUCKETS_AT_ONCE: Final = 20
 
@@ -60,14 +59,14 @@ BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""`width_s` of the row of `STATE` with the time of the last deletion."""
+"""Value of `width_s` in the row of `STATE` that stores the time of the last deletion."""
 
 _ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
 _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""Tables of a group have the same buckets."""
+"""Groups of rollup tables with the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -86,7 +85,8 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""Not read by `newest_unix_ns`, because their timestamps can be in the future."""
+"""The tables with corrections of clocks. `newest_unix_ns` ignores them, because their timestamps
+can be in the future."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -122,11 +122,12 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        batch_rows: per transaction; more if several rows have the same time as the last.
+        batch_rows: rows per transaction. If several rows have the same time as the last row, the
+            batch is larger.
         pause: called after each batch, outside a transaction.
 
-    Returns: the number of deleted rows: an estimate for days that PostgreSQL drops, and 0 if the
-    database deletes old rows itself.
+    Returns: the number of deleted rows. For days that PostgreSQL drops, it is an estimate. It is 0
+    if the database deletes old rows itself.
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
@@ -166,11 +167,11 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention, in whole hours; None keeps them for
-    ever.
+    """Delete the rollups that are older than their retention, in whole hours. A retention of None
+    keeps rollups for ever.
 
     Raises:
-        ValueError: the retention of rollups per hour is the shorter one.
+        ValueError: the retention of rollups per hour is shorter than the retention per minute.
         Exception: a rollup could not be built. It is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
@@ -218,7 +219,8 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
 def _deletable_until_s(
     engine: Engine, rolled: RollupSource, widths_s: Sequence[int], before_s: int, overdue_s: int
 ) -> int:
-    """The start of the oldest missing rollup, but at most `overdue_s` before `before_s`."""
+    """The time before which data can be deleted. A missing rollup delays a deletion by at most
+    `overdue_s`."""
     missing = set()
     for width_s in widths_s:
         whole_s = whole_from_unix_s(engine, width_s, rolled) or 0

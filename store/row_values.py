@@ -31,7 +31,7 @@ Single = (
     | InFlightRequest
     | Probe
 )
-"""Stored as one object, unlike the rows of `RequestRows`."""
+"""A row that is stored as one object, unlike the rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -46,7 +46,7 @@ def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # hexadecimal, because Python refuses to print very large integers in decimal
+            # use hexadecimal, because Python refuses to print very large integers in decimal
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -80,7 +80,7 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """Like `request_values`."""
+    """The values of a sample. See `request_values`."""
     values = _SAMPLE_VALUES(row)
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
         _refuse(EngineSample, [values])
@@ -88,7 +88,7 @@ def sample_values(row: EngineSample) -> Values:
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """Like `request_values`."""
+    """The values of a GPU sample. See `request_values`."""
     values = _GPU_VALUES(row)
     if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
         _refuse(GpuSample, [values])

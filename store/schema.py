@@ -33,13 +33,15 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEEP_FIRST = "kept_first"
-"""Key in a table's `info`: of rows with the same primary key, keep the first."""
+"""Key in a table's `info`. It means that the first of several rows with the same primary key is
+kept."""
 BY_DAY = "by_day"
-"""Key in a table's `info`: the time column by which PostgreSQL divides the table into days."""
+"""Key in a table's `info`. Its value is the time column by which PostgreSQL divides the table into
+days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The time comes first, because random ids would scatter new rows over the disk.
-`collector/rows/sender_clocks.py` gives a repeated span the same time."""
+"""The columns of a request's primary key. The time comes first, because random ids would scatter
+new rows over the disk. `collector/rows/sender_clocks.py` gives a repeated span the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
@@ -48,7 +50,7 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""Without the time, which a clock correction may change."""
+"""The key excludes the time, which a clock correction may change."""
 
 
 class ColumnType(NamedTuple):
@@ -140,7 +142,7 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # no index by time: there are few rows, and each report changes its row's time
+    # there is no index by time, because each report changes its row's time
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 

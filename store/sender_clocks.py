@@ -1,14 +1,15 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-With different corrections, a bill would count an engine's counters several times. The database has
-one record for each sender, by which all collectors correct its samples:
+With different corrections, a bill would count an engine's counters several times. Therefore, the
+database has one record for each sender. All collectors correct the sender's samples by this record:
 
 - The first correction of a sample becomes the record.
-- A collector uses the record if its own measurement is within `CHANGED_NS` of it, even if that is
-  too small to begin a correction. A correction further away becomes the record.
-- A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms it. The record becomes
-  0 when a measurement does not confirm it and the last confirmation by any collector is older than
-  `SUPPORTED_NS`.
+- A collector uses the record if its own measurement is within `CHANGED_NS` of the record. The
+  measurement may even be too small to begin a correction.
+- A correction that differs by more than `CHANGED_NS` becomes the record.
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms the record.
+- The record becomes 0 if a measurement does not confirm it. The last confirmation by any collector
+  must also be older than `SUPPORTED_NS`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,18 +28,20 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""Correction of each sender whose clock is or was ahead, and the last confirmation on its clock."""
+"""The correction of each sender whose clock is or was ahead. The time of the last confirmation is
+on the sender's clock."""
 CHANGED_NS: Final = 2 * 10**9
 """Two collectors' corrections can differ by 2 s, because each is within 1 s of its measurements
 (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
-"""A correction begins at twice this lead (`TOLERANCE_NS`), so that a lead near a limit does not
-switch it on and off."""
+"""A correction continues above this lead. It begins at twice this lead (`TOLERANCE_NS`). Otherwise,
+a lead near a limit would switch the correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""If one of three collectors measures too small a lead, it ends the correction too early only if it
-receives all 6 messages of this time: (1/3)⁶ = 0.1 %."""
+"""A correction ends if no measurement confirms it for this long. One of three collectors may
+measure too small a lead. It ends the correction too early only if it receives all 6 messages of
+this time: (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""A confirmation is stored only if the stored one is older than this, to write less often."""
+"""A confirmation is stored only if the stored confirmation is older than this, to save writes."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 
@@ -50,7 +53,7 @@ class _Record(NamedTuple):
 
 class _Sent(NamedTuple):
     own_ns: int
-    """0 without a correction."""
+    """This collector's correction, or 0 without a correction."""
     at_unix_ns: int
 
 
@@ -62,8 +65,9 @@ def apply_sender_clock_corrections(
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        tables: with senders' rows to store.
-        leads_ns: how far each replica's clock was measured to be ahead; absent if not measured.
+        tables: tables with the senders' rows to store.
+        leads_ns: how far each replica's clock was measured to be ahead. Replicas without a
+            measurement are absent.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):

@@ -1,4 +1,4 @@
-"""Delete an earlier simulation, because a new one also creates data for the time before its
+"""Delete an earlier simulation, because a new simulation also creates data for the time before its
 start."""
 
 from sqlalchemy import Connection, Engine, true

@@ -11,9 +11,9 @@ def in_writable_folder(path: Path) -> bool:
 
 
 def read_only_uri(path: Path) -> str:
-    """The URI that opens a database for reading. Call this for each connection.
+    """Return the URI that opens a database for reading. Call this for each connection.
 
-    In write-ahead mode, SQLite creates files even for reading. If this process may not create them,
+    In write-ahead mode, SQLite creates files even for reading. If this process may not create files
     and no process uses the database (it has no `-wal` file), the file is read as `immutable`,
     without locks. Another user's process may start to write later.
     """

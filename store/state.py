@@ -1,8 +1,8 @@
 """Find the database that holds the state.
 
-The state is what Tailspan has decided and sent (`schema.STATE_METADATA`); telemetry is what servers
-have sent (`schema.METADATA`). The state can be separate, because leases need transactions, which
-ClickHouse lacks. All functions of the store take the telemetry's database.
+The state is what Tailspan has decided and sent (`schema.STATE_METADATA`). Telemetry is what servers
+have sent (`schema.METADATA`). The state can be in a separate database, because leases need
+transactions, which ClickHouse lacks. All functions of the store take the telemetry's database.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ _SEPARATE: Final = "tailspan_is_state"
 
 
 def state_of(engine: Engine) -> Engine:
-    """The database of the state: a separate one, or `engine` itself."""
+    """The database of the state: a separate database, or `engine` itself."""
     state: Engine = engine.get_execution_options().get(_ATTACHED, engine)
     return state
 

@@ -33,7 +33,7 @@ def link_state(
     """Link two databases, and copy the state if this is not done yet.
 
     Raises:
-        StoreError: one of them is linked to a third database, or another collector still uses the
+        StoreError: a database is linked to a third database, or another collector still uses the
             state in the database of the telemetry.
     """
     with store_errors(state, "written"), dialects.of(state).exclusively(state) as connection:
@@ -44,7 +44,7 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # The link first: after an interruption, no other database can become the state
+            # Store the link first: after an interruption, no other database can become the state
             # database.
             store_link(engine, link)
             _copy(engine, connection, name, state_name, report)
@@ -91,7 +91,7 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # No claims: no sender runs now, and the new database's lease tokens begin at 1.
+            # Copy no claims: no sender runs now, and the new database's lease tokens begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
         upsert(to, table, values)
         copied += len(values)

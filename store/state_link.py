@@ -1,7 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both store the same random id, which is checked. Otherwise a wrong URL would mix two installations,
-and a collector without the URL would send each notification a second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise, a
+wrong URL would mix two installations. A collector without the URL would send each notification a
+second time.
 """
 
 from secrets import token_hex
@@ -22,10 +23,10 @@ LINK = Table(
     Column("shown", Text, nullable=False),
     Column("complete", Boolean, nullable=False),
 )
-"""At most one row: the state database's id, its URL without secrets, and whether the copy is
+"""At most one row. It has the state database's id, its URL without secrets, and whether the copy is
 complete."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
-"""At most one row, in a separate database of the state."""
+"""At most one row: the id of this database, if it is a separate database of the state."""
 _NAME = "state"
 
 
@@ -51,12 +52,12 @@ def store_link(engine: Engine, link: StateLink) -> None:
 
 
 def new_link(shown: str) -> StateLink:
-    """A new link; the state is not copied yet."""
+    """A new link. The state is not copied yet."""
     return StateLink(token_hex(16), shown, complete=False)
 
 
 def identity(connection: Connection) -> str | None:
-    """The id of a state database; None if new."""
+    """The id of a state database, or None if the database is new."""
     found: str | None = connection.scalar(select(IDENTITY.c.state_id))
     return found
 
@@ -70,7 +71,7 @@ def check_not_linked(engine: Engine, name: str) -> None:
     """Check that the state is not in another database.
 
     Raises:
-        StoreError: it is; the message names that database.
+        StoreError: the state is in another database. The message names that database.
     """
     link = read_link(engine)
     if link is not None:
@@ -84,7 +85,7 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
     """Check that two databases belong together, and that the state has been copied.
 
     Raises:
-        StoreError: they do not, or it has not.
+        StoreError: the databases do not belong together, or the state has not been copied.
     """
     with reading(state) as connection:
         found = identity(connection)

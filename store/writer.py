@@ -1,7 +1,7 @@
 """Write rows that any thread submits. `submit` returns a future that resolves after the commit.
 
-Group commit: rows that arrive during a transaction are written together in the next one. A
-submission is atomic. If the database cannot store a row, only its submission fails.
+Group commit: rows that arrive during a transaction are written together in the next transaction. A
+submission is atomic. If the database cannot store a row, only the submission with that row fails.
 """
 
 import logging
@@ -61,11 +61,11 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""A few hundred MB at most, written within a few seconds."""
+"""Maximum number of queued rows. They use at most a few hundred MB."""
 
 GATHER_S = 0.05
-"""For collectors. A commit takes 0.4 ms of CPU time, and each row 15 µs more (SQLite, measured), so
-messages share a commit."""
+"""Minimum time between the starts of two commits of a collector, so that messages share a commit. A
+commit takes 0.4 ms of CPU time (SQLite, measured)."""
 GATHERED_ROWS = 128
 """With at least this many rows, a commit starts at once."""
 
@@ -175,7 +175,7 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # an empty queue accepts a submission of any size, or a large one could never be written
+            # an empty queue accepts any size, so that a large submission can be written
             if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {submission.size} more"

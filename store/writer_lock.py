@@ -1,8 +1,8 @@
 """Lock a database file, so that only one process writes it.
 
-Two would count the same requests and build the same rollups. The lock is flock(2) on a file next to
-the database; the kernel releases it when the process ends. Relative paths and symbolic links are
-resolved; a hard link leads to a different lock. Readers take no lock.
+Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
+file next to the database. The kernel releases it when the process ends. A hard link leads to a
+different lock. Readers take no lock.
 """
 
 import fcntl
@@ -28,9 +28,9 @@ from store.errors import StoreError
 from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
 
 _SQLITE: Final = b"SQLite format 3\0"
-"""Source: sqlite.org, Database File Format, 1.3."""
+"""The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Bytes to read from the lock file, which describes the holder."""
+"""Maximum number of bytes to read from the lock file."""
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def sole_writer(
 ) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
-    Also remove other users' rights to the database's files. Files that Tailspan cannot use are not
-    changed.
+    Other users' rights to the database's files are removed too. Files that Tailspan cannot use are
+    not changed.
 
     Args:
         report: called if other users could read a file, or if the database cannot be locked.

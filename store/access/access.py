@@ -8,7 +8,7 @@ from typing import Any, Self
 from store.errors import StoreError
 
 OTHERS = "(other tenants)"
-"""Shown for hidden requests."""
+"""The tenant that explanations show for hidden requests."""
 
 
 class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
@@ -20,8 +20,8 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: None also shows requests without a tenant.
-        models: served models, or None for all.
+        tenants: the visible tenants. None also allows requests without a tenant.
+        models: the visible served models, or None for all.
     """
 
     tenants: frozenset[str] | None = None
@@ -49,9 +49,9 @@ class Access:
     """What a reader may see: a request that at least one of the grants allows.
 
     Attributes:
-        grants: at least one; none covers another.
-        slos: names of the visible objectives and groups, if `limits_rows`.
-        definitions: their digests.
+        grants: at least one. No grant covers another grant.
+        slos: names of the visible objectives and groups, if `limits_rows` is true.
+        definitions: digests of these objectives.
     """
 
     grants: tuple[Grant, ...]
@@ -87,13 +87,14 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Every grant must allow them: the dollars of several grants' requests cannot be separated.
+        Every grant must allow them, because a sum cannot be divided into visible and hidden
+        dollars.
         """
         return all(each.costs for each in self.grants)
 
     @property
     def models(self) -> frozenset[str] | None:
-        """Models whose servers are visible; None for all."""
+        """The models whose servers are visible, or None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.models is None:
@@ -103,7 +104,7 @@ class Access:
 
     @property
     def tenants(self) -> frozenset[str] | None:
-        """Tenants with visible requests; None for all."""
+        """The tenants with visible requests, or None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.tenants is None:
@@ -121,7 +122,7 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Like `allows`, apart from the requests to hidden models."""
+        """Whether all requests with these labels to visible models are visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -131,7 +132,7 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Add the visible objectives."""
+        """A copy in which these objectives are visible."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property

@@ -1,7 +1,7 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
-`_Rewriter` replaces each table by a subquery with the visible rows and columns. It refuses SQL
-text, writes, and tables without a rule in `store.access.tables`.
+`_Rewriter` replaces each table by a subquery with the visible rows and columns. It refuses SQL text
+and statements that write. It also refuses tables without a rule in `store.access.tables`.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,14 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see; None for everything. `open_database` applies it."""
+"""What the current reader may see, or None for everything. `open_database` applies it."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column that a query compares but does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
-    """An engine for the same database that returns only what a reader may see, and cannot
-    write."""
+    """An engine for the same database that returns only what a reader may see. It cannot write."""
     if access_of(engine) is not None:
         raise NotAllowed("the database is restricted already")
     if access is None or not access.limits:
@@ -48,8 +47,8 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """An engine that also returns the hidden requests, with masked names (`tables.masked`),
-    because requests wait for requests of other tenants."""
+    """An engine that also returns the hidden requests, with masked names (`tables.masked`).
+    Explanations need them, because requests wait for requests of other tenants."""
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
 
@@ -61,7 +60,7 @@ def is_masked(engine: Engine) -> bool:
 
 
 def access_of(engine: Engine) -> Access | None:
-    """What an engine's reader may see; None for everything."""
+    """Return what an engine's reader may see, or None for everything."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 
@@ -69,13 +68,13 @@ def access_of(engine: Engine) -> Access | None:
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     """A column with the ids of all requests, for comparisons.
 
-    A query must not return it: it has ids that the reader may not see.
+    A query must not return this column, because it has ids that the reader may not see.
     """
     return ids._annotate({COMPARED: True})
 
 
 def cache_key(engine: Engine) -> str:
-    """A key for caches: engines with equal keys give equal results."""
+    """A key for caches. Engines with equal keys give equal results."""
     rewriter = _rewriter(engine)
     return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 

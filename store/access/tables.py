@@ -23,23 +23,25 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""Prefix of columns with the ids of all requests, hidden ones included. Only
-`store.requests.best_source` compares them; no query returns them."""
+"""Prefix of columns with the ids of all requests, including hidden requests. Only
+`store.requests.best_source` compares them. No query returns them."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
 _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
-"""Visible in a masked row: these columns describe the server, or have one of a few fixed values."""
+"""The text columns that stay visible in a masked row. They describe the server, or have a few fixed
+values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""Returns the query that replaces the table, or None for all of it."""
+"""A function that returns the query that replaces the table. It returns None if the whole table is
+visible."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
-    """The table has no names to hide."""
+    """Show all rows."""
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:
@@ -56,7 +58,7 @@ def _servers(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """A GPU is visible if its replica has started a visible model."""
+    """Show a GPU if its replica has started a visible model."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -64,7 +66,7 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Without totals over all tenants and models."""
+    """Hide the totals over all tenants and models."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -118,7 +120,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # counters of all engines and GPUs, which only bills need
+    # only bills need these counters of all engines and GPUs
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -126,16 +128,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # texts that can name any tenant
+    # these texts can name any tenant
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
-    # processes, which have no tenant
+    # processes have no tenant
     "application_operations": _nothing,
     # only the collector reads these tables
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # only times, widths and random ids
+    # these tables have only times, widths and random ids
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -182,7 +184,7 @@ def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
-    """The SQL condition for rows with a visible model; None if all models are visible."""
+    """Return the SQL condition for rows with a visible model, or None if all models are visible."""
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
@@ -198,7 +200,8 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 def visible_groupings(access: Access) -> list[int]:
     """The groupings of rollups that a reader may see, as indices in `GROUPINGS`.
 
-    They have the label `model`, and also `tenant` if some tenants are hidden.
+    These groupings have the label `model`. If some tenants are hidden, they also have the label
+    `tenant`.
     """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]

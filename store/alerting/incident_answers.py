@@ -1,8 +1,8 @@
 """Store the explanation ("answer") of each incident, so that all pages and commands show the same
-one.
+explanation.
 
-An incident has one while it is open, and one after its end. Only the evaluating process writes
-answers.
+An incident has an answer while it is open, and a second answer after its end. Only the process that
+evaluates objectives writes answers.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """The answer of one phase. `question` and `answer` are JSON (`analysis.incident_answer`);
-    `version` is the method's."""
+    """The answer of one phase. `question` and `answer` are JSON (`analysis.incident_answer`).
+    `version` is the version of the method that computed the answer."""
 
     slo: str
     severity: str
@@ -86,7 +86,7 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
-    """Delete the answers of incidents that ended before a time. Return their number."""
+    """Delete the answers of incidents that ended before a time. Return the number of answers."""
     columns = ANSWERS.c
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -24,8 +24,8 @@ from store.state import state_of
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """Exact numbers are text. `simulated`: only simulated requests caused the incident; None, in
-    old rows, means false."""
+    """One incident. Exact numbers are stored as text. `simulated` is true if only simulated
+    requests caused the incident. None, in old rows, means false."""
 
     slo: str
     severity: str
@@ -104,7 +104,8 @@ def store_evaluation(
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
-    """Return objective, severity and start of each deleted incident."""
+    """Delete the incidents that only simulated requests caused. Return the objective, severity and
+    start of each."""
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
     dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())

@@ -1,7 +1,7 @@
 """Claim a row of the outbox (`notifications`) before its message is sent, and store the result.
 
-A claim stores the token of the sender's lease (`store.leases`). A new holder has a higher token, so
-a collector that lost its lease while sending cannot overwrite the new holder's result.
+A claim stores the token of the sender's lease (`store.leases`). Each new holder has a higher token.
+If a collector loses its lease while it sends, it cannot overwrite the new holder's result.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from store.state import state_of
 
 
 def claim(engine: Engine, row: Notification, term: int) -> bool:
-    """Claim a row. Return False if it has changed, or if a holder with a higher token has claimed
-    it.
+    """Claim a row. Return False if the row has changed, or if a holder with a higher token has
+    claimed it.
 
     Raises:
         LeaseLost: the sender's lease was lost.
@@ -34,8 +34,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt if the row is still claimed with this token, even if the lease
-    was lost after sending. Return whether it was stored."""
+    """Store the result of an attempt to send, if the row is still claimed with this token. Losing
+    the lease after sending does not matter. Return whether the result was stored."""
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(
         engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False
@@ -43,8 +43,8 @@ def store_result(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def update_message(engine: Engine, row: Notification, message: str, next_unix_s: int) -> bool:
-    """Replace the message of a row, and schedule it. Return False if it was claimed or sent
-    meanwhile.
+    """Replace the message of a row, and schedule the row. Return False if the row was claimed or
+    sent meanwhile.
 
     Raises:
         LeaseLost: the caller's lease was lost.

@@ -1,9 +1,10 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
-One row for each incident, transition and channel, so none is sent twice. A row contains no address
-and no credentials. One thread at a time writes a row: the one that adds it, then its channel's,
-which claims it before sending (`store.alerting.notification_claims`). A collector that takes over
-the lease during an attempt claims it again and resends, with the same deduplication key.
+There is one row for each incident, transition and channel, so no notification is sent twice. A row
+contains no address and no credentials. One thread at a time writes a row. The channel's thread
+claims it before sending (`store.alerting.notification_claims`). If another collector takes over the
+lease during an attempt, it claims the row again. It then resends the message with the same
+deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,7 +33,7 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""A row created further in the future is sent at once: the clock was wrong."""
+"""If a row was created further in the future, the clock was wrong. The row is then sent at once."""
 
 
 class Delivery(StrEnum):
@@ -44,7 +45,7 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the replica's name, in place of an objective's name, for the hang of a replica.
+"""The hang of a replica has this prefix and the replica's name in place of an objective's name.
 Objectives' names contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
@@ -52,8 +53,9 @@ RESOLVED: Final = "resolved"
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row of the outbox. `next_unix_s`: the next attempt. `failures`: since the last delivery.
-    `problem`: the latest failure. `claimed_term`: the lease's token in the latest attempt."""
+    """One row of the outbox. `next_unix_s` is the time of the next attempt. `failures` counts the
+    failed attempts since the last delivery. `problem` describes the latest failure. `claimed_term`
+    is the lease's token in the latest attempt."""
 
     slo: str
     severity: str
@@ -103,7 +105,8 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add the rows whose key is not stored. Another collector may have claimed stored ones."""
+    """Add the rows whose key is not stored. Stored rows do not change, because another collector
+    may have claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)
@@ -135,7 +138,8 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
     """The notifications that a channel must deliver now, in order.
 
-    An end is sent only after its start was delivered. After the end, no reminders are sent.
+    The end of an incident is sent only after its start was delivered. After the end, no reminders
+    are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
@@ -169,7 +173,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
 
 
 def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
-    """When a channel's oldest undelivered message was created, or None."""
+    """Return when a channel's oldest undelivered message was created, or None."""
     rows = NOTIFICATIONS.c
     waiting = select(func.min(rows.created_unix_s)).where(
         rows.channel == channel,
@@ -199,8 +203,8 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time. Return the number of
     incidents.
 
-    An incident's rows are deleted together and only when none is due, because a notification
-    without a row would be sent again.
+    All rows of an incident are deleted together, and only when no row is due. Otherwise, a
+    notification without a row would be sent again.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

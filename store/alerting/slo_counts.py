@@ -1,7 +1,7 @@
 """Store request counts per objective, so that no evaluation counts a month's requests again.
 
-The key is the digest of an objective's definition: a changed one is counted anew. Simulated
-requests have a separate table, so that a simulation can be deleted.
+The key is the digest of an objective's definition. If the definition changes, the requests are
+counted again. Simulated requests have a separate table, so that a simulation can be deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
 
 
 def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
-    """The start of the earliest stored counts, in unix seconds: of probes, or of requests."""
+    """The start of the earliest stored counts in unix seconds, for probes or for requests."""
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
     with reading(state_of(engine)) as connection:
@@ -98,7 +98,8 @@ def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """The counts, real and simulated, whose buckets end in (from, to], in order of time."""
+    """The counts whose buckets end in (from, to], in order of time. Real and simulated requests
+    have separate counts."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -110,8 +111,8 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
-    """Sum the counts of each range (a, b] between successive instants (ascending, unix seconds).
-    `until_unix_s` is b. Empty ranges are left out."""
+    """Sum the counts of each range (a, b] between successive instants, which are ascending unix
+    seconds. `until_unix_s` is b. Empty ranges are left out."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -151,13 +152,13 @@ def store_counts(
     """Replace the counts of a time range.
 
     Args:
-        counts: per bucket; empty buckets may be left out.
-        counted_range: the range whose counts are then complete.
-        since: the range that was stored when this process began to count. None does not detect
-            changes by other processes.
+        counts: per bucket. Empty buckets may be left out.
+        counted_range: the range whose counts are complete after this call.
+        since: the range that was stored when this process began to count. With None, changes by
+            other processes are not detected.
         groups: keys of the counted groups.
 
-    Returns: False, with nothing stored, if another process has changed the stored range.
+    Returns: False if another process has changed the stored range. Nothing is stored then.
     """
     state = state_of(engine)
     remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
@@ -207,12 +208,11 @@ def mark_counts_incomplete(
 ) -> None:
     """Record that all counts after a time are incomplete, and delete the given marks (`slo_marks`).
 
-    With a separate state database, the marks are deleted in a second transaction; after a crash in
-    between, their steps are counted again. Removed objectives are included, because an operator may
-    add them again.
+    With a separate state database, a second transaction deletes the marks. After a crash in
+    between, the marked steps are counted again.
 
     Args:
-        from_s: unix seconds; all new requests ended later. None without new requests.
+        from_s: unix seconds. All new requests ended later. None means no new requests.
         probes_from_s: the same for probes.
     """
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
@@ -244,7 +244,7 @@ def mark_counts_incomplete(
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    An objective's range then begins at its earliest count of real requests.
+    An objective's time range then begins at its earliest count of real requests.
     """
     remove, upsert = dialects.of(connection.engine).remove, dialects.of(connection.engine).upsert
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))

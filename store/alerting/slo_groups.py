@@ -1,7 +1,7 @@
 """Store which groups of an objective's requests are counted separately.
 
-Each has a row in `slo_counted`, with the objective's digest and the group's key (`alerts.groups`),
-as have all other requests together.
+Each group has a row in `slo_counted`, with the objective's digest and the group's key
+(`alerts.groups`). All other requests together have a row too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
-    """The time range for which each group is counted, by key."""
+    """The time range for which each group is counted, by the group's key."""
     own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
         rows = connection.execute(select(COUNTED_RANGES).where(own)).all()

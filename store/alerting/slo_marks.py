@@ -1,7 +1,8 @@
 """Mark the time steps of 15 s whose counts of requests per objective are out of date.
 
-The writer marks in the transaction of the requests. The evaluator removes marks in the transaction
-that records their steps as incomplete (`slo_counts.mark_counts_incomplete`).
+The writer marks the steps of new requests in the transaction that writes the requests. The
+evaluator records the marked steps as incomplete and removes the marks
+(`slo_counts.mark_counts_incomplete`).
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from telemetry.request_rows import RequestRows
 
 SECOND_NS: Final = 10**9
 STEP_S: Final = 15
-"""Equal to the evaluator's interval."""
+"""Width of a time step. It equals the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
@@ -37,8 +38,8 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """One transaction wrote requests of one source that belong to one time step: the step of their
-    end, or in flight of their last report."""
+    """One transaction wrote requests of one source that belong to one time step. A request belongs
+    to the step of its end. A request in flight belongs to the step of its last report."""
 
     token: int
     until_unix_s: int
@@ -84,11 +85,11 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """Mark the steps of requests in flight, in the transaction that changes their reports.
 
     Args:
-        seen: unix nanoseconds of each last report, and its source.
+        seen: time of each request's last report (unix nanoseconds), and its source.
     """
     token = randbits(63)
     marks = {
-        # the step's end, so that the evaluator reads no earlier requests
+        # use the step's end, so that the evaluator reads no earlier requests
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -98,7 +99,8 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """The marks of up to `transactions` transactions, for steps that end at or after `from_s`."""
+    """Return the marks of up to `transactions` transactions, for steps that end at or after
+    `from_s`."""
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
     columns = [MARKS.c[name] for name in Mark._fields]
@@ -108,8 +110,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks and the same transactions' others, except those before the earliest of
-    `marks`."""
+    """Delete these marks, and other marks of the same transactions. Marks before the earliest step
+    in `marks` are kept."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

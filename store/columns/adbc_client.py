@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ColumnReader:
-    """Reads one database file. Thread-safe; queries run concurrently."""
+    """Reads one database file. Any thread may call it. Queries run concurrently."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -43,8 +43,8 @@ class ColumnReader:
         """The rows of all statements, concatenated in order.
 
         Args:
-            statements: up to 16, run in parallel.
-            schema: of the result of each statement.
+            statements: up to 16 statements, which run in parallel.
+            schema: schema of the result of each statement.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.
@@ -69,7 +69,7 @@ class ColumnReader:
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:
-        """End the process. The next query starts a new one."""
+        """End the process. The next query starts a new process."""
         with self._lock:
             self._end()
 

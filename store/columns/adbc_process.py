@@ -1,13 +1,13 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC contains a second SQLite library. Two in one process break each other's locks
+ADBC contains a second SQLite library. Two SQLite libraries in one process break each other's locks
 (docs/decisions/006).
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input, each with a new socket for its answer through SOCKET. A result is
-an anonymous file, which the client maps. The process ends with standard input, or after a minute
-without a query.
+Queries arrive on standard input. For each answer, the client sends a new socket through SOCKET. A
+result is an anonymous file, which the client maps. The process ends when standard input is closed,
+or after a minute without a query.
 """
 
 import os
@@ -34,19 +34,19 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""An explanation needs three concurrent queries: requests, engine samples and GPU samples."""
+"""An explanation runs three queries at once: requests, engine samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""A first row that is added to each result, in SQL and in Arrow. Without it, ADBC types a column
-that begins with NULLs as integer."""
+"""The values of an additional first row of each result, in SQL and in Arrow. Without this row, ADBC
+gives a column that begins with NULLs the type integer."""
 
 
 class AdbcQuery(NamedTuple):
-    """`schema` is the serialised Arrow schema of the results."""
+    """Statements with their parameters. `schema` is the serialised Arrow schema of the results."""
 
     path: str
     statements: Sequence[tuple[str, Sequence[object]]]
@@ -107,7 +107,7 @@ def _unnamed_file() -> int:
 
 
 def serve(questions: IO[bytes], channel: socket.socket) -> None:
-    """Answer queries until standard input is closed, or for `IDLE_S` without a query."""
+    """Answer queries until standard input is closed, or until no query arrives for `IDLE_S`."""
     running: list[Future[None]] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         while True:

@@ -1,7 +1,7 @@
 """Cache columns of long time ranges in chunks of ten minutes.
 
-A chunk is valid while the number of its rows and the checksum of their times are unchanged. Reading
-both from the time index takes a fiftieth of the time for the rows.
+A chunk is valid while its number of rows and the checksum of their times are unchanged. Reading the
+number and the checksum takes a fiftieth of the time for the rows.
 """
 
 import threading
@@ -33,14 +33,14 @@ CHUNK_NS: Final = 600 * 10**9
 MAX_ROWS: Final = 2_000_000
 
 _MAX_CHUNKS: Final = 14 * 144
-"""14 days. Longer ranges are not cached."""
+"""Maximum number of chunks in a range (14 days). Longer ranges are not cached."""
 _LAST: Final = 2**63 // CHUNK_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
-"""About 80 MB."""
+"""Maximum number of rows in one query, about 80 MB."""
 
 _PRIME: Final = 1_000_000_007
-"""The checksum, a sum modulo this prime, fits in 64 bits."""
+"""The checksum is the sum of the times modulo this prime, so it fits in 64 bits."""
 
 
 class _Stamp(NamedTuple):
@@ -52,7 +52,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """Of this chunk and the chunks around it, whose rows may replace rows of this chunk."""
+    """Row counts and checksums of this chunk and of the chunks around it. Rows around it may
+    replace rows of this chunk."""
 
 
 class ColumnCache:
@@ -60,7 +61,9 @@ class ColumnCache:
 
     Args:
         read: returns the rows of a window in order of time.
-        depends: whether rows up to `reach_ns` away can replace rows of a table; None if never.
+        depends: returns whether rows up to `reach_ns` away can replace rows of a table. None if
+            rows
+            are never replaced.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ColumnCache:
         self._one_reads = threading.Lock()
 
     def table(self, window: Window) -> pa.Table | None:
-        """The rows of a window in order of time; None if there are too many for the
+        """Return the rows of a window in order of time, or None if there are too many for the
         cache."""
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
@@ -194,7 +197,7 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Copy a slice, which would keep the whole table in memory."""
+    """Copy a slice. The slice itself would keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,7 +1,7 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
-Increases of counters stay exact; gauges can miss a burst. A slot contains a sample of each running
-engine.
+Increases of counters stay exact. Gauges can miss a burst. Each slot contains a sample of each
+running engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MAX_ROWS: Final = 120_000
-"""Approximate. Every supported database returns this number within half a second."""
+"""Approximate maximum number of rows. Every database returns them within half a second."""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -59,10 +59,7 @@ def engine_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Read engine samples; arguments and errors as in `queries.sample_table`.
-
-    `max_rows`: None reads all rows.
-    """
+    """Read engine samples. See `queries.sample_table`. If `max_rows` is None, all rows are read."""
     return _samples(engine, window, SAMPLES, EngineSample, columns, equals, max_rows)
 
 
@@ -74,7 +71,7 @@ def gpu_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Like `engine_samples`."""
+    """Read GPU samples. See `engine_samples`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 
@@ -100,7 +97,7 @@ def requests(
     *,
     max_rows: int = MAX_ROWS,
 ) -> Downsampled:
-    """Read requests in the order of receipt; arguments and errors as in `queries.request_table`."""
+    """Read requests in the order of receipt. See `queries.request_table`."""
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
     schema = request_schema(columns)
@@ -134,7 +131,7 @@ def _read(
 def _estimated_rows(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], max_rows: int
 ) -> int:
-    """A large number is estimated from evenly spaced parts, a twentieth of the window."""
+    """The number of rows, estimated from evenly spaced parts if it is large."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(max_rows + 1).subquery()
     with reading(engine) as connection:

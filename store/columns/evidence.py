@@ -22,7 +22,7 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MAX_SAMPLES: Final = 400_000
-"""Of engine samples, and of GPU samples: at most 100 MB each. Longer ranges are downsampled."""
+"""Maximum number of cached engine samples, and of GPU samples (at most 100 MB each)."""
 
 _Read = TypeVar("_Read")
 
@@ -36,13 +36,13 @@ class EvidenceColumns(NamedTuple):
 
     @property
     def known_of_requests(self) -> list[str]:
-        """`requests` without unknown columns."""
+        """The names in `requests` that are columns of the requests table."""
         return [name for name in self.requests if name in REQUEST_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRows:
-    """The rows of a time range. `starts` also has each engine's latest start before it."""
+    """The rows of a time range. `starts` also has each engine's latest start before the range."""
 
     requests: pa.Table
     engines: pa.Table
@@ -50,7 +50,7 @@ class EvidenceRows:
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
     samples_every_s: int | None = None
-    """Seconds between two slots (`downsampled`); None if all samples were read."""
+    """Seconds between two slots (`downsampled`), or None if all samples were read."""
 
 
 def evidence(
@@ -62,8 +62,8 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        window: contains the baseline and the range to explain.
-        equals: labels of the requests; not of the samples.
+        window: a range that contains the baseline and the range to explain.
+        equals: labels of the requests. They do not filter the samples.
     """
     known = columns.known_of_requests
     requests, engines, gpus = _together(
@@ -76,7 +76,7 @@ def evidence(
 
 
 def _together(*reads: Callable[[], _Read]) -> list[_Read]:
-    """With the caller's access rights."""
+    """Run reads in parallel, with the caller's access rights."""
     with ThreadPoolExecutor(len(reads), "evidence") as threads:
         running = [threads.submit(copy_context().run, each) for each in reads]
     return [each.result() for each in running]
@@ -85,7 +85,7 @@ def _together(*reads: Callable[[], _Read]) -> list[_Read]:
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    32-bit floats (seven digits) for the numbers of requests halve the memory.
+    Numbers of requests are stored as 32-bit floats (seven digits), which halves the memory.
     """
 
     def __init__(self, engine: Engine, columns: EvidenceColumns) -> None:
@@ -118,7 +118,7 @@ class EvidenceCache:
         return self._requests.rows
 
     def read(self, window: Window, equals: Mapping[str, str | None]) -> EvidenceRows:
-        """Like `evidence`."""
+        """Read the data for an explanation. See `evidence`."""
         requests, engines, gpus = _together(
             lambda: self._selected_requests(window, equals),
             lambda: self._engines.table(window),
@@ -168,7 +168,6 @@ def _as_float32(field: pa.Field) -> pa.Field:
 
 
 def _may_be_replaced(requests: pa.Table) -> bool:
-    """See decision 019."""
     sources = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(sources, pa.array([each.value for each in SECOND]))).as_py())
 

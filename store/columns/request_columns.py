@@ -1,8 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-Like `queries.request_table`, but no value becomes a Python object. Each database has its own method
-(docs/decisions/027). Without it, `queries.request_table` is used, and `slow_because` returns the
-reason.
+The result equals the result of `queries.request_table`, but no value becomes a Python object. Each
+database has its own method (docs/decisions/027). Without it, `queries.request_table` is used, and
+`slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""Below this number, `queries.request_table` is faster."""
+"""Below this number of rows, `queries.request_table` is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
 """Text columns without a dictionary: each row has a different value."""
@@ -45,12 +45,13 @@ def request_columns(
     *,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """The requests received in a window, in the order of receipt.
-
-    Rows written during the query may be missing. Arguments and errors as in
+    """Return the requests received in a window, in the order of receipt. See
     `queries.request_table`.
 
-    Returns: text columns except `IDS` are dictionary-encoded, with one dictionary for all chunks.
+    Rows written during the query may be missing.
+
+    Returns: a table. Each text column except `IDS` is dictionary-encoded, with one dictionary for
+    all chunks.
     """
     wanted = list(known_columns(columns))
     fetched = [*wanted, *({_RECEIVED} - set(wanted))]
@@ -88,7 +89,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Why the slower query is used for this database, or None."""
+    """Return why the slower query is used for this database, or None."""
     empty = Window(0, 0)
     try:
         read_columns(
@@ -145,7 +146,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Rows from an index scan usually are sorted already."""
+    """Sort rows by time of receipt. Rows from an index scan usually are sorted already."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

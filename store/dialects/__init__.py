@@ -1,5 +1,5 @@
-"""The differences between databases: one module each, with the functions of `Dialect`. The rest of
-the store never checks the name of the database."""
+"""The differences between databases. Each module supports one database, with the functions of
+`Dialect`. The rest of the store never checks the name of the database."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,12 +20,12 @@ class Dialect(Protocol):
 
     DRIVERS: tuple[str, ...]
     ADDITIVE: bool
-    """No revisions and no transactions: an upgrade only adds tables and columns."""
+    """Whether an upgrade only adds tables and columns, without revisions and transactions."""
     SINGLE_WRITER: bool
     LEASES: bool
-    """Several processes can share the database by leases (`store.leases`)."""
+    """Whether several processes can share the database by leases (`store.leases`)."""
     READERS: int
-    """Parts of a window that are read in parallel."""
+    """Number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
         """An error message for an invalid URL, or None."""
@@ -40,7 +40,7 @@ class Dialect(Protocol):
         """The database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """An engine. With `create`, create missing files and folders.
+        """Return an engine. With `create`, create missing files and folders.
 
         Raises:
             StoreError, DatabaseMissing: an error was detected without a connection.
@@ -50,16 +50,16 @@ class Dialect(Protocol):
         """Open a transaction that prevents other processes from changing the schema."""
 
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-        """Announce the code's revision `head` on each new connection (`migrations.older_versions`),
-        which fails if the table `oldest` excludes it. `revisions` names the schema's revision
-        table."""
+        """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
+        If the table `oldest` excludes this revision, the connection fails. `revisions` is the name
+        of the schema's revision table."""
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-        """Block new announcements of older revisions until the commit. Return those of open
-        connections."""
+        """Block new announcements of older revisions until the commit. Return the revisions that
+        open connections announce."""
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database with a schema for concurrent reading and writing."""
+        """Prepare a database for concurrent reading and writing. Its schema exists already."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -95,10 +95,10 @@ class Dialect(Protocol):
     def drop_days(
         self, engine: Engine, table: Table, before_unix_ns: int
     ) -> tuple[int, int] | None:
-        """Delete whole days of rows that are older than a time, without reading them.
+        """Delete whole days of rows that are older than a time, without reading the rows.
 
         Returns: the estimated number of deleted rows, and the start of the first day with its own
-        partition. None if the table is not divided.
+        partition. None if the table is not divided into days.
         """
 
     def reason(self, error: BaseException) -> str:
@@ -113,7 +113,7 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """The dialect for SQLAlchemy's name of a database; None if not supported.
+    """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
 
     Raises:
         StoreError: the driver of the database is not installed.

@@ -7,7 +7,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""Adds rows, with values in the order of the columns. Rows whose key is stored are ignored."""
+"""A function that adds rows, with values in the order of the columns. Rows whose key is stored are
+ignored."""
 
 IN_BULK: Final = "tailspan_in_bulk"
 """Execution option of a query with many rows."""

@@ -1,8 +1,8 @@
-"""ClickHouse through clickhouse-connect; in tests, inside their own process (chdb).
+"""ClickHouse through clickhouse-connect. Tests run ClickHouse inside their own process (chdb).
 
-Without unique keys, a repeated row is stored twice until parts are merged (ReplacingMergeTree); the
-setting `final` removes duplicates from results. Without transactions, a failed write may store some
-rows, and all can be written again.
+ClickHouse has no unique keys. A repeated row is stored twice until parts are merged
+(ReplacingMergeTree). The setting `final` removes duplicates from results. ClickHouse has no
+transactions, so a failed write may store some rows. It is safe to write all rows again.
 """
 
 import logging
@@ -39,7 +39,7 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""They are printed, so a password is not allowed."""
+"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
 
 _SETTINGS: Final = {
     "final": "1",
@@ -50,7 +50,7 @@ _SETTINGS: Final = {
     # late requests can belong to more days (partitions) than ClickHouse allows by default
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # long queries, with label values of the maximum length
+    # long queries can contain label values of the maximum length
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -75,16 +75,16 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """`var`, because the database is on a server."""
+    """Return `var`, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """None: the database is on a server."""
+    """Return None, because the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """An engine. The database must exist on the server."""
+    """Return an engine for a database that exists on the server."""
     # the driver's log would repeat Tailspan's error messages
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
@@ -111,7 +111,7 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """ClickHouse cannot report which collectors use it."""
+    """Return nothing, because ClickHouse cannot report which collectors use it."""
     return []
 
 
@@ -133,7 +133,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Of rows with the same key, keep the first; ClickHouse would keep the last.
+        # Keep the first of several rows with the same key. ClickHouse would keep the last.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -163,7 +163,7 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """No child process reads."""
+    """Return nothing, because no child process reads."""
     return ()
 
 
@@ -206,7 +206,7 @@ def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
-    """None: ClickHouse deletes old rows itself."""
+    """Return None, because ClickHouse deletes old rows itself."""
 
 
 def reason(error: BaseException) -> str:

@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time column that queries filter by, then by its key. Of equal rows,
-`row_version` selects the last written, or the first if `info` has `KEEP_FIRST`. In a cluster,
-`requests_local` stores one server's rows, replicated within its shard, and `requests` is
-distributed over the shards.
+A table is sorted by the time column that queries filter by, then by its key. Of several rows with
+the same time and key, `row_version` selects the last. If `info` has `KEEP_FIRST`, it selects the
+first. In a cluster, `requests_local` stores one server's rows, replicated within its shard.
+`requests` is distributed over the shards.
 """
 
 from typing import Final
@@ -41,8 +41,8 @@ def ttl(instant: str, keep_ns: int) -> str:
 def whole_parts(keep_ns: int) -> str:
     """The setting that makes ClickHouse delete only whole parts (days).
 
-    Off, the oldest day is rewritten each time rows expire. On, rows are kept for up to a day
-    longer.
+    If it is off, the oldest day is rewritten each time rows expire. If it is on, rows are kept for
+    up to a day longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 
@@ -96,7 +96,8 @@ def _instants(table: Table) -> list[str]:
 
 
 def _codec(table: Table, column: Column[object]) -> str:
-    """ZSTD needs a quarter less disk space than ClickHouse's default (decision 097)."""
+    """Return how a column is compressed. ZSTD needs a quarter less disk space than ClickHouse's
+    default (decision 097)."""
     return f"CODEC({'Delta, ' if column.name in _instants(table) else ''}ZSTD(1))"
 
 

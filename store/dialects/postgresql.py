@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3.
 
-The fastest methods (docs/decisions/014): COPY into a temporary table, then INSERT with ON CONFLICT
-DO NOTHING. Rows are read in the binary format.
+Rows are copied into a temporary table with COPY, and then inserted with ON CONFLICT DO NOTHING.
+Rows are read in the binary format. These methods are the fastest (docs/decisions/014).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""They are printed, so a password is not allowed."""
+"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
 
 _UNANSWERED_MS: Final = 15_000
 
@@ -54,27 +54,27 @@ _LOCK_MS: Final = 30_000
 _SESSION: Final = {
     # JIT took 161 of the 167 ms of a query of rollups
     "jit": "off",
-    # ends the transaction of a stopped collector, whose row locks block the others
+    # end the transaction of a stopped collector, because its row locks block the others
     "idle_in_transaction_session_timeout": "15s",
     # `NOT IN (SELECT …)` uses a hash table only if it is expected to fit into work_mem times this
-    # factor. Reading a minute of 400,000 requests per hour takes 0.2 s with one, and 15.8 s
-    # without.
+    # factor. With a hash table, reading a minute of 400,000 requests per hour takes 0.2 s.
+    # Without it, reading takes 15.8 s.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""
 
 _LOCK: Final = 0x7461696C
-"""Tailspan's advisory lock: "tail" in ASCII."""
+"""Number of Tailspan's advisory lock: "tail" in ASCII."""
 
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""The lock of one version of Tailspan. Advisory locks are shared by all schemas of a database, so
-the schema's name is included."""
+"""SQL for the number of the advisory lock of one version of Tailspan. All schemas of a database
+share the advisory locks, so the number depends on the schema's name."""
 
 
 class _Text(Dumper):
-    """Replaces NUL in text by U+FFFD. A NUL would fail the whole batch."""
+    """Replaces NUL in text by U+FFFD. With a NUL, the whole batch would fail."""
 
     oid = psycopg.postgres.types["text"].oid
 
@@ -97,16 +97,16 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """`var`, because the database is on a server."""
+    """Return `var`, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """None: the database is on a server."""
+    """Return None, because the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """An engine. The database must exist on the server."""
+    """Return an engine for a database that exists on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
         pool_pre_ping=True,  # a server restart closes all connections
@@ -121,8 +121,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
-        # LZ4 against the default, for a large fleet's sketches: a third less CPU time to read, a
-        # quarter less to write, a quarter more space. From version 14.
+        # For sketches, LZ4 takes a third less CPU time to read than the default, and a quarter less
+        # to write. It takes a quarter more space. It requires version 14.
         connection.execute(
             "SELECT set_config(name, 'lz4', false) FROM pg_settings"
             " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
@@ -159,8 +159,8 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and then check the schema's revision.
 
-    An upgrade that excludes this revision either finds the lock and stops, or has committed, so
-    that the check fails.
+    An upgrade that excludes this revision finds the lock and stops. If it has already committed,
+    the check fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -182,7 +182,8 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """Take the locks of older revisions exclusively. Return those that another process holds."""
+    """Take the locks of older revisions exclusively. Return the revisions whose lock another
+    process holds."""
     free = f"SELECT pg_try_advisory_xact_lock({_VERSION})"
     return [
         version
@@ -192,7 +193,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 
 
 def prepare(engine: Engine, timeout_s: float) -> None:
-    """Do nothing: the server has its own configuration."""
+    """Do nothing, because the server has its own configuration."""
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
@@ -204,9 +205,9 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """A function that adds rows through a temporary table, because COPY has no ON CONFLICT.
+    """Return a function that adds rows through a temporary table, because COPY has no ON CONFLICT.
 
-    Rows are inserted in the order of the key, so that collectors with the same rows do not
+    Rows are inserted in the order of the key. Otherwise, collectors with the same rows could
     deadlock.
     """
     at = table.columns.keys().index(table.info[BY_DAY]) if BY_DAY in table.info else None
@@ -214,7 +215,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    # defaults too: a newer version may have added columns that have only a default
+    # copy the defaults: a newer version may have added columns that this version does not fill
     like = f"LIKE {table.name} INCLUDING DEFAULTS"
     make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"
@@ -286,7 +287,7 @@ def _with_values(engine: Engine, question: Select[Any]) -> str:
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """No child process reads."""
+    """Return nothing, because no child process reads."""
     return ()
 
 
@@ -306,7 +307,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """False: PostgreSQL does not delete old rows itself."""
+    """Return False, because PostgreSQL does not delete old rows itself."""
     return False
 
 
@@ -319,7 +320,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
 
 
 def reason(error: BaseException) -> str:
-    """The first line of the error. The others may contain a row's values."""
+    """The first line of the error. The other lines may contain a row's values."""
     cause = getattr(error, "orig", None) or error
     primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return primary or " ".join(str(cause).split())

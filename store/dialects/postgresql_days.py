@@ -1,11 +1,10 @@
 """Divide tables of telemetry in PostgreSQL into one partition per day.
 
-Dropping a partition takes milliseconds; deleting a day's rows takes minutes, and leaves dead rows
-for vacuum. `requests` has the partition `requests_earlier`, and one such as `requests_20261124` for
-each later day, which the writer adds with its first row. A default partition would be searched each
-time a day is added.
+Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
+for vacuum. The table `requests` has the partition `requests_earlier`. Each later day has a
+partition such as `requests_20261124`, which the writer adds with the day's first row.
 
-A table without partitions, from an older version, is divided while collectors write (`divide`).
+Tables of older versions have no partitions. They are divided while collectors write (`divide`).
 """
 
 import logging
@@ -23,14 +22,14 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, older rows share one partition. It usually stays empty."""
+"""In a new database, rows older than this number of days share one partition."""
 AHEAD_DAYS: Final = 3
-"""An undivided table becomes one partition, for rows up to this long after the newest. PostgreSQL
-must have checked the stored rows before that day."""
+"""A table without partitions becomes one partition. It accepts rows up to this many days after the
+newest row. PostgreSQL must check the stored rows before that day."""
 _LOCK_MS: Final = 2_000
-"""Maximum wait for a table's lock. Meanwhile, later statements wait too."""
+"""Maximum wait for a table's lock."""
 _LOCK: Final = 0x64617973
-"""The advisory lock for new days: "days" in ASCII."""
+"""Number of the advisory lock for new days: "days" in ASCII."""
 _END: Final = 2**63
 """End of the last partition. Timestamps have 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
@@ -45,7 +44,7 @@ class Partition(NamedTuple):
     name: str
     until_unix_ns: int
     rows: int
-    """An estimate."""
+    """Estimated number of rows."""
 
 
 def earlier(table: Table) -> str:
@@ -113,7 +112,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     """Delete the partitions whose rows are all older than a time. See `Dialect.drop_days`.
 
     Dropping waits for the statements that use the table, and later statements wait for the drop.
-    After `_LOCK_MS` it is cancelled, and the next deletion tries again.
+    After `_LOCK_MS`, PostgreSQL cancels the drop. The next deletion tries again.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -145,11 +144,11 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 def divide(engine: Engine, table: Table) -> None:
     """Divide a table that an older version created into partitions, while collectors write to it.
 
-    1. Add a constraint: rows later than `AHEAD_DAYS` days after the newest row are refused.
+    1. Add a constraint. It refuses rows later than `AHEAD_DAYS` days after the newest row.
     2. PostgreSQL checks the stored rows, without blocking readers or writers.
-    3. In milliseconds, the table becomes a partition of a new table with its name.
+    3. The table becomes a partition of a new table with the same name.
 
-    After an interruption, the next deletion of old rows continues.
+    After an interruption, the next deletion of old rows continues the division.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -185,7 +184,8 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """The earliest refused time of the constraint, and whether the stored rows were checked."""
+    """Return the earliest time that the constraint refuses, and whether PostgreSQL has checked the
+    stored rows."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",
@@ -197,7 +197,8 @@ def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
 
 
 def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Return False if PostgreSQL has checked the stored rows already."""
+    """Add the constraint of `divide`. Return False if PostgreSQL has already checked the stored
+    rows."""
     known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False

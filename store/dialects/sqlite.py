@@ -1,7 +1,7 @@
-"""SQLite in write-ahead mode, in which several processes can read while one writes.
+"""SQLite in write-ahead mode, in which several processes can read while one process writes.
 
-`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders would not send the
-rows again.
+`synchronous` is FULL. With NORMAL, a power failure could undo commits, and senders would not send
+the rows again.
 """
 
 import os
@@ -45,16 +45,16 @@ ADDITIVE: bool = False
 SINGLE_WRITER: bool = True
 LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
-"""One core each."""
+"""Each reader uses one core."""
 
 SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""With SQLite's defaults (1,000 pages and a cache of 2 MB), the same pages are read and written
-repeatedly (benchmarks/ingest.py)."""
+"""Pages in the write-ahead log that trigger a checkpoint. With SQLite's defaults (1,000 pages, 2 MB
+of cache), the same pages are written repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Rows per statement. Fewer are slower: each statement takes Python's global lock."""
+"""Rows per statement. Fewer rows are slower, because each statement takes Python's global lock."""
 
 
 def refusal(url: URL) -> str | None:
@@ -102,7 +102,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     reader = ColumnReader(str(path.absolute()))
     options: dict[str, Any] = {"execution_options": {_READER: reader}}
     if create or in_writable_folder(path):
-        # The most recent connection has a warm cache, which a write over another would invalidate.
+        # The most recent connection has a warm cache, which a write over another
+        # connection would invalidate.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
         # `_read_only` must check for each use whether another process writes to the database
@@ -129,7 +130,7 @@ def _read_only(path: Path, timeout_s: float) -> SQLiteConnection:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    Without the explicit BEGIN, Python's driver would commit each change separately.
+    BEGIN is sent explicitly, because Python's driver would commit each change separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -138,18 +139,18 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-    """Do nothing: only one process writes (`store.writer_lock`)."""
+    """Do nothing, because only one process writes (`store.writer_lock`)."""
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """None: only one process writes."""
+    """Return nothing, because only one process writes."""
     return []
 
 
 def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for other processes' locks here, so this function retries.
+    For this change, SQLite does not wait for other processes' locks, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -170,8 +171,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """A function that adds rows, sorted by key so that an index page is written once. Plain
-    tuples take half the time of dictionaries."""
+    """A function that adds rows. It sorts rows by key, so that SQLite writes an index page once.
+    Plain tuples take half the time of dictionaries."""
     one, many = _insert_statements(table)
     names = table.columns.keys()
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))
@@ -190,7 +191,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 @lru_cache(maxsize=64)
 def _insert_statements(table: Table) -> tuple[str, str]:
-    """Cached, because compiling takes longer than adding a row."""
+    """The statements are cached, because compiling takes longer than adding a row."""
     one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
     places = f"({', '.join('?' * len(table.columns))})"
     return one, one.replace(places, ", ".join([places] * AT_ONCE))
@@ -229,12 +230,12 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """False: SQLite does not delete old rows itself."""
+    """Return False, because SQLite does not delete old rows itself."""
     return False
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
-    """None: SQLite has no partitions."""
+    """Return None, because SQLite has no partitions."""
 
 
 def reason(error: BaseException) -> str:

@@ -1,9 +1,9 @@
 """Find the rows that belong to the same request of a user. Pure, O(n log n).
 
-They have the same trace id, or, without a trace context, the same request id. Model, adapter,
-tenant and number of prompt tokens must be equal too, because a client could choose the id of
-another tenant's request. A missing value matches if all other rows agree. A chain is the rows
-(hops) of one request.
+Such rows have the same trace id. Without a trace context, they have the same request id. A client
+could choose the id of another tenant's request. Therefore model, adapter, tenant and number of
+prompt tokens must be equal too. If a row lacks one of these values, the other rows must agree on
+it. A chain contains the rows (hops) of one request.
 """
 
 import re
@@ -15,11 +15,11 @@ from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops: then a prefill engine frees the request's KV cache. Source: vLLM,
-VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
+"""Maximum time between two hops. After this time, a prefill engine frees the request's KV cache.
+Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
-"""Further rows become separate requests, because a client may use one trace id for all its
-requests."""
+"""Maximum number of hops of a request. Further rows become separate requests, because a client may
+use one trace id for all its requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
@@ -52,12 +52,13 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def end_ns(row: Row) -> int:
-    """When a row's request ended, by its engine's clock."""
+    """Return when a row's request ended, by its engine's clock."""
     return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """The requests with several hops, and single rows whose engine has reported its role."""
+    """Return a chain for each request with several hops. Also return single rows whose engine has
+    reported its role."""
     found: list[Chain] = []
     alone: list[Row] = []
     for by_trace in _grouped(rows, lambda row: row["trace_id"]):
@@ -77,7 +78,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """A trace may contain several calls."""
+    """Divide the rows of a trace into requests, because a trace may contain several calls."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -117,7 +118,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
-    """Each decode hop that answered ends a request."""
+    """Divide rows into requests. A decode hop that answered ends a request."""
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
         return
@@ -146,8 +147,9 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """How many waiting hops belong to the request of the next decode hop that answered: the first
-    successful prefill, and the failed attempts before and directly after it."""
+    """Return how many of the waiting hops belong to the request of the next decode hop that
+    answered. These are the first successful prefill, and the failed attempts before and directly
+    after it."""
     done = False
     for place, each in enumerate(waiting):
         answered = each.row["outcome"] in _ANSWERED
@@ -162,7 +164,7 @@ def _answers(link: ChainLink) -> bool:
 
 
 def _bounded(links: Sequence[ChainLink]) -> Iterable[tuple[ChainLink, ...]]:
-    """Each earlier hop becomes a request."""
+    """Yield the last `MAX_HOPS` hops as a request, and each earlier hop as a separate request."""
     yield tuple(links[-MAX_HOPS:])
     yield from ((each,) for each in links[:-MAX_HOPS])
 
@@ -172,7 +174,7 @@ def _engines(rows: Sequence[Row]) -> int:
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
-    """Each row without the key is its own group."""
+    """Group rows by a key. Each row without the key is its own group."""
     found: defaultdict[Hashable, list[Row]] = defaultdict(list)
     alone: list[list[Row]] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""A joined request, which several engines served, with its hops (one per engine) and phases.
+"""Define a joined request, which several engines served, with its hops (one per engine) and phases.
 
 Durations are in seconds. An unknown value is None. Pure.
 """
@@ -21,7 +21,7 @@ DELIVERY: Final = "delivery_s"
 JOINED_PHASES: Final = (
     *(ROUTE, PREFILL_QUEUE, PREFILL, KV_TRANSFER, DECODE_QUEUE, DECODE, DELIVERY),
 )
-"""In the usual order. They sum to `e2e_s`."""
+"""The phases in their usual order. Their durations sum to `e2e_s`."""
 
 HOP_COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
@@ -33,7 +33,7 @@ HOP_COLUMNS: Final = (
 )
 
 Row = Mapping[str, Any]
-"""With `HOP_COLUMNS`."""
+"""A stored request with `HOP_COLUMNS`."""
 
 
 class EngineRole(StrEnum):
@@ -64,8 +64,8 @@ class RequestHop:
     """One engine's part of a joined request.
 
     Attributes:
-        recomputed: a decode engine computed more than half of the prompt itself.
-        clock_shift_s: added to the row's start, so that the hops are in order.
+        recomputed: whether a decode engine computed more than half of the prompt itself.
+        clock_shift_s: time added to the row's start, so that the hops are in order.
     """
 
     row: Row
@@ -88,10 +88,10 @@ class JoinedRequest:
     Attributes:
         started_unix_ns: by the clock of the client, the router, or the engine that answered
             (`basis`).
-        phases: seconds; None if absent. They sum to `e2e_s`.
-        ttft_s: the user's TTFT; None if no decode engine answered.
+        phases: seconds of each phase, or None. They sum to `e2e_s`.
+        ttft_s: the user's TTFT, or None if no decode engine answered.
         ttft_phases: seconds of each phase until the first byte. They sum to `ttft_s`.
-        first_content_s: the user's time to first content; None if not reported.
+        first_content_s: the user's time to first content, or None.
         joined_by: None for a single hop.
     """
 
@@ -107,7 +107,7 @@ class JoinedRequest:
 
     @property
     def last(self) -> Row:
-        """The last hop: the decode engine that answered, if one did."""
+        """The row of the last hop: the decode engine that answered, if there is one."""
         return self.hops[-1].row
 
     @property
@@ -117,19 +117,19 @@ class JoinedRequest:
 
     @property
     def outcome(self) -> str | None:
-        """The outcome for the user. None if only successful prefills are known."""
+        """The outcome for the user, or None if only successful prefills are known."""
         outcome = str(self.last["outcome"])
         return outcome if self.complete or outcome not in ("stop", "length") else None
 
     @property
     def cost_usd(self) -> float | None:
-        """The sum of the hops' costs; None if one is unknown."""
+        """The sum of the hops' costs, or None if the cost of a hop is unknown."""
         costs = [each.row["cost_usd"] for each in self.hops]
         return None if None in costs else float(sum(costs))
 
     @property
     def tpot_s(self) -> float | None:
-        """Measured at the decode engine."""
+        """The TPOT in seconds, measured at the decode engine."""
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:

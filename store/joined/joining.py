@@ -20,7 +20,7 @@ class Outside(NamedTuple):
 
 
 FindOutside = Callable[[Chain], Sequence[Outside]]
-"""The best report first."""
+"""Returns the reports about a chain, the best report first."""
 
 
 def joined_requests(
@@ -30,8 +30,9 @@ def joined_requests(
 
     Args:
         rows: rows of engines, without duplicates.
-        outside: the reports about a chain. A report is ignored if it is shorter than a hop's time
-            until its last token.
+        outside: returns the reports about a chain. A report is ignored if it is shorter than the
+            time
+            of a hop until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -69,7 +70,8 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
 
 
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
-    """The user's TTFT plus the decode engine's time from first byte to first content."""
+    """Return the user's TTFT plus the decode engine's time from the first byte to the first
+    content."""
     if ttft_s is None or last["first_content_s"] is None:
         return None
     after_s = max(0.0, last["first_content_s"] - last["ttft_s"])

@@ -1,7 +1,8 @@
 """Divide the time of a joined request into phases.
 
-Each nanosecond belongs to one phase. Where hops overlap, the priorities are, from high to low: work
-of the decode engine, queue and work of the prefill engine, wait of the decode engine. Pure.
+Each nanosecond belongs to one phase. If hops overlap, the phase with the highest priority gets the
+time. The priorities are, from high to low: work of the decode engine, queue and work of the prefill
+engine, wait of the decode engine. Pure.
 """
 
 from collections.abc import Iterator, Sequence

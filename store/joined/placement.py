@@ -1,8 +1,8 @@
 """Place the hops of a request on one time axis, although the engines' clocks may differ.
 
-Durations are never changed. A hop is moved, by the smallest possible time, only if it lies outside
-the range that the client or the router reports, or if a prefill does not precede the decode that
-loads its KV cache. Pure.
+Durations never change. A hop is moved if it lies outside the range that the client or the router
+reports. It is also moved if a prefill does not precede the decode that loads its KV cache. The move
+is the smallest possible. Pure.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ class Placed(NamedTuple):
 
 
 def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list[Placed]]:
-    """The start and end of a request, and its hops in the order of time.
+    """Return the start and end of a request, and its hops in the order of time.
 
     Args:
         links: the hops in the order of their ends.
-        outside: the request's range at the client or the router, if known.
+        outside: the start and end of the request at the client or the router, if known.
     """
     *before, last = links
     recomputed = last.role is EngineRole.DECODE and recomputes(last.row, bool(before))
@@ -55,20 +55,21 @@ def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list
 
 
 def generated_ns(row: Row) -> int:
-    """Time from receipt until the engine had the last token.
+    """The time from receipt until the engine had the last token.
 
-    Only this part of a hop must lie within the client's range: a server may record the delivery
+    Only this part of a hop must lie within the client's range. A server may record the delivery
     after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:
-    """Whether a decode engine computed more than half of the prompt itself.
+    """Return whether a decode engine computed more than half of the prompt itself.
 
     Args:
-        after_prefill: another engine did the prefill. If the row reports no cached tokens, the
-            whole KV cache is then assumed to have been received.
+        after_prefill: whether another engine did the prefill. If so, a row without a number of
+            cached
+            tokens is assumed to have received the whole KV cache.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:
@@ -82,7 +83,7 @@ def _placed_before(link: ChainLink, last_ns: int, loads_ns: int, outside: Axis |
     latest_ns = (loads_ns if link.role is EngineRole.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # An impossibly long gap between prefill and decode: the clocks differ. Assume no gap.
+        # The gap between prefill and decode is impossibly long, so the clocks differ.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)
@@ -93,12 +94,12 @@ def _length_ns(row: Row) -> int:
 
 
 def _waited_ns(row: Row) -> int:
-    """From receipt until the engine first scheduled the request."""
+    """The time from receipt until the engine first scheduled the request."""
     return _ns(row["frontend_s"]) + _ns(row["queue_s"])
 
 
 def _works_ns(row: Row) -> int:
-    """From receipt until the engine had the first token."""
+    """The time from receipt until the engine had the first token."""
     return _waited_ns(row) + _ns(row["prefill_s"])
 
 

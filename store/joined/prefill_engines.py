@@ -1,7 +1,8 @@
-"""Find the engines that only do prefills, whose rows do not count as requests of users.
+"""Find the engines that only do prefills. Their rows do not count as requests of users.
 
-vLLM's `kv_role` names producers. An engine with `kv_both` (NIXL) is one if other engines loaded the
-KV caches of its requests, and it generated at most one token per request.
+vLLM's `kv_role` names producers. With NIXL, each engine has `kv_both`. Such an engine is a producer
+if other engines loaded the KV caches of its requests. It must also have generated at most one token
+per request.
 """
 
 from collections.abc import Set
@@ -19,7 +20,7 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""Roles are derived from the preceding 15 minutes, the default length of an analysis."""
+"""Roles are derived from the preceding 15 minutes."""
 MAX_LOADED: Final = 500
 _MINUTE_NS: Final = 60 * 10**9
 
@@ -29,7 +30,7 @@ _Key = tuple[str, int | None]
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
     """The roles of the engines with a KV connector, computed once per minute.
 
-    None: prefills and decodes, or no evidence.
+    A role is None if the engine does prefills and decodes, or if there is no evidence.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
 

@@ -1,7 +1,7 @@
 """Read joined requests from the store.
 
-Without a reported KV connector, the result is empty: rows are joined only if an engine loaded
-tokens through one.
+Rows are joined only if an engine loaded tokens through a KV connector. If no engine has reported a
+KV connector, the result is empty.
 """
 
 from collections import defaultdict
@@ -25,18 +25,18 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 MAX_ROWS: Final = 100_000
-"""Per window, the newest."""
+"""Maximum number of rows per window."""
 
 MAX_OF_ONE: Final = 1_000
-"""Per id."""
+"""Maximum number of rows per id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedAnswer:
-    """The joined requests that began in a window, in order. `truncated`: `max_rows` was reached, so
-    requests may be missing."""
+    """The joined requests that began in a window, in order. `truncated` means that `max_rows` was
+    reached, so requests may be missing."""
 
     requests: tuple[JoinedRequest, ...] = ()
     truncated: bool = False
@@ -53,7 +53,7 @@ def read_joined(
     Args:
         equals: labels that at least one hop must have. The prober's requests are left out, unless
             `equals` selects their tenant.
-        max_rows: the newest rows are read.
+        max_rows: maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -142,8 +142,8 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Routers' reports by response id without vLLM's prefix. Without a trace context, only this id
-    connects them with the engines' rows."""
+    """Return routers' reports by response id without vLLM's prefix. Without a trace context, only
+    this id connects a report with the engines' rows."""
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
@@ -159,15 +159,16 @@ def _router_reports(
     *,
     clocks_agree: bool = False,
 ) -> list[Outside]:
-    """The reports of routers about a request, the longest first.
+    """Return the reports of routers about a request, the longest first.
 
-    A report is about this request if it contains the middle of the last hop, because a trace may
-    have several calls. A single report that overlaps no row has a wrong clock, and is used too.
+    A trace may have several calls. A report is about this request if it contains the middle of the
+    last hop. If the only report overlaps no row, it is used too, because the router's clock is
+    wrong.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: ignore wrong clocks. Needed for reports that were found by the response's id,
-            because clients can choose it.
+        clocks_agree: ignore reports with wrong clocks. Needed for reports that were found by the
+            response's id, because clients can choose this id.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -1,8 +1,8 @@
 """Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
-vLLM's `kv_role` is the role: producers do prefills, consumers decodes. With NIXL (`kv_both`), the
-proxy chooses the role for each request. An engine that returned at most one token and loaded none
-then counts as the prefill engine.
+vLLM's `kv_role` is the role: producers do prefills, and consumers do decodes. With NIXL
+(`kv_both`), the proxy chooses the role for each request. An engine then counts as the prefill
+engine if it returned at most one token and loaded none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ ARGUMENT: Final = "kv_transfer.kv_role"
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""Each engine's reported role; None for `kv_both`. Absent without a KV connector. The key's engine
-number is None for rows without one."""
+"""The role that each engine with a KV connector reported. It is None for `kv_both`. The key's
+engine number is None for rows without an engine number."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:
@@ -43,14 +43,14 @@ def transfers(row: Row, roles: Roles) -> bool:
 
 
 def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
-    """The role of each row of a group, in the order in which they ended."""
+    """Return the role of each row of a group, in the order in which the rows ended."""
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if EngineRole.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
-        # not reported. With equal request ids, the last row is the decode. Different ids could be
-        # two attempts of a client.
+        # not reported. If the request ids are equal, the last row is the decode. Different ids
+        # could be two attempts of a client.
         found[-1] = EngineRole.DECODE
     return found
 

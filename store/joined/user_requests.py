@@ -1,9 +1,9 @@
 """Replace the rows of prefill and decode engines by one row per user's request, for objectives.
 
-The decode engine's row gets the times of the joined request, measured at the engines: reports of
-clients and routers may arrive after the request was counted. Earlier attempts and successful
-prefills with at most one token are left out. A failed prefill is kept, because the user received
-the error.
+The decode engine's row gets the times of the joined request, measured at the engines. Reports of
+clients and routers are not used, because they may arrive after the request was counted. Earlier
+attempts are left out. Successful prefills with at most one token are left out too. A failed prefill
+is kept, because the user received the error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
 AT_ONCE: Final = 5_000
-"""Rows joined at a time, and maximum number of ids in a statement."""
+"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
 
 
@@ -96,7 +96,7 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Leave out the other hops of each joined request."""
+    """The table without the other hops of each joined request."""
     spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
     joined = [users.get(each) for each in spans]
     is_joined = pa.array([each is not None for each in joined])

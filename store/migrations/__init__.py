@@ -1,7 +1,7 @@
 """Create and upgrade the schema of a database.
 
-A new database gets the whole schema. In an older one, Alembic runs the missing revisions
-(`versions/`) in one transaction. Only a writer upgrades; a reader raises an error.
+A new database gets the whole schema. In an older database, Alembic runs the missing revisions
+(`versions/`) in one transaction. Only a writer upgrades. A reader raises an error.
 
 Telemetry and state (`store.state`) are separate schemas with separate revisions. An older version
 can use a database to which newer versions have only added tables and columns
@@ -47,13 +47,13 @@ class Schema(NamedTuple):
     metadata: MetaData
     folder: str
     revision: Table
-    """Alembic's version table. It marks a database of Tailspan."""
+    """Alembic's version table. A database with this table is a database of Tailspan."""
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest. Raise it if this version
-    relies on data that older versions do not write, or if a revision does more than add tables,
-    indexes, nullable columns or columns with a default."""
+    """The oldest revision whose code can use a database of the newest revision. Raise it if this
+    version relies on data that older versions do not write. Also raise it if a revision does more
+    than add tables, indexes, nullable columns or columns with a default."""
 
     def head(self) -> str:
         """The newest revision."""
@@ -78,7 +78,7 @@ def head() -> str:
 
 
 def refuse_telemetry(engine: Engine, name: str) -> None:
-    """Refuse a separate state database that contains telemetry."""
+    """Raise StoreError if a separate state database contains telemetry."""
     if has(engine, TELEMETRY):
         raise StoreError(
             f"{name} contains telemetry, so it cannot be a separate state database; set an empty"
@@ -113,7 +113,7 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
 
 
 def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
-    """Refuse a database that this version can neither use nor upgrade. Never writes."""
+    """Raise StoreError if this version can neither use nor upgrade the database. Never writes."""
     with engine.connect() as connection:
         _read(connection, name, schema)
 
@@ -129,12 +129,13 @@ def upgrade_schema(
     """Create a schema, or run its missing revisions.
 
     Args:
-        report: called at the start and end of an upgrade, and if a newer version upgraded the
+        report: called at the start and end of an upgrade. Also called if a newer version upgraded
+            the
             database.
 
     Raises:
-        StoreError: the database cannot be upgraded, was not created by Tailspan, or is in use by
-            older versions that cannot work with the new schema.
+        StoreError: the database cannot be upgraded, or was not created by Tailspan. Also raised if
+            older versions use the database and cannot work with the new schema.
     """
     with engine.connect() as connection:
         found = _read(connection, name, schema)
@@ -154,8 +155,8 @@ def upgrade_schema(
         if found.oldest is not None and found.oldest < schema.oldest:
             _exclude_older(connection, name, schema)
         if found.revision is None or dialect.ADDITIVE:
-            # The revision table first: even without transactions, other processes then recognise
-            # the database.
+            # Create the revision table first. Even without transactions, other processes then
+            # recognise the database.
             dialect.create_missing(connection, schema.revision.metadata)
             dialect.create_missing(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
@@ -176,7 +177,7 @@ class _Found(NamedTuple):
     revision: str | None
     """None if the schema does not exist yet."""
     oldest: str | None
-    """If recorded."""
+    """None if it is not recorded."""
 
     def serves(self, schema: Schema) -> bool:
         """Whether this version can use the database as it is."""
@@ -187,7 +188,7 @@ def _exclude_older(connection: Connection, name: str, schema: Schema) -> None:
     """Keep versions that cannot use the new schema from connecting until the commit.
 
     Raises:
-        StoreError: such a version uses the database.
+        StoreError: an excluded version uses the database.
     """
     older = exclude(connection, schema.revision.name, schema.first, schema.oldest)
     if older:
@@ -199,7 +200,8 @@ def _exclude_older(connection: Connection, name: str, schema: Schema) -> None:
 
 
 def _read(connection: Connection, name: str, schema: Schema) -> _Found:
-    """Raise StoreError if this version can neither use nor upgrade the database."""
+    """Return the recorded versions. Raise StoreError if this version can neither use nor upgrade
+    the database."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return _Found(None, None)
@@ -210,7 +212,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
     elif schema is STATE and TELEMETRY.revision.name in tables:
         found = None
     elif schema is TELEMETRY and "tailspan_schema" in tables:
-        found = ""  # from before the first revision
+        found = ""  # the database is older than the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
         raise StoreError(
             f"{name} is a state database (--state-url); set the database of the telemetry with"

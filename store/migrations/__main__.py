@@ -16,7 +16,7 @@ from store.migrations.alembic_config import config
 
 
 def main() -> None:
-    """Run the command of the module's docstring."""
+    """Run the command that the module's docstring describes."""
     words = sys.argv[1:]
     schema = STATE if words[:1] == ["--state"] else TELEMETRY
     if schema is STATE:

@@ -14,7 +14,7 @@ _PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
 
 def drift(connection: Connection, *schemas: Schema) -> list[Any]:
-    """The changes that Alembic proposes; empty if the schema equals the declared tables."""
+    """The changes that Alembic proposes. An up-to-date schema needs no changes."""
     found = schemas or (TELEMETRY, STATE)
     own = {OLDEST.name, *(schema.revision.name for schema in found)}
     context = MigrationContext.configure(

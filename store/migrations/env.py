@@ -13,8 +13,8 @@ _other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Render a column of bytes without its variant for ClickHouse, which needs no revisions. False
-    lets Alembic render other items."""
+    """Render a column of bytes without its variant for ClickHouse, which has no revisions. Return
+    False for other items, so that Alembic renders them."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 

@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and the older versions in use now.
 
-A database stores the oldest revision whose code can still use it. An upgrade that raises it must
-not run while an excluded version writes. Therefore each collector announces its revision on each of
-its connections (`Dialect.announce`), in PostgreSQL by a lock: a paused collector keeps it, a dead
-one loses it.
+A database stores the oldest revision whose code can still use it. An upgrade that raises this
+revision must not run while an excluded version writes. Therefore, each collector announces its
+revision on each of its connections (`Dialect.announce`). In PostgreSQL, the announcement is a lock.
+A paused collector keeps its lock, and a dead collector loses it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""One row per schema, by its revision table."""
+"""One row per schema. The key is the name of the schema's revision table."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:
@@ -40,12 +40,12 @@ def store_oldest(connection: Connection, revisions: str, oldest: str) -> None:
 
 
 def announce(engine: Engine, revisions: str, head: str) -> None:
-    """Announce `head` on each new connection, which fails if `head` is too old."""
+    """Announce `head` on each new connection. The connection fails if `head` is too old."""
     dialects.of(engine).announce(engine, OLDEST, revisions, head)
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
     """Keep code of the revisions from `first` to before `oldest` from connecting until the commit.
-    Return those that are connected now."""
+    Return the revisions that are connected now."""
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

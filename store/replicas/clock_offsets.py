@@ -18,9 +18,9 @@ from store.requests.client_reports import ClientReport, Reports
 from telemetry.requests import Basis, Outcome
 
 MIN_REQUESTS: Final = 3
-"""Per replica. A single report may be wrong."""
+"""Minimum number of requests per replica. A single report may be wrong."""
 MAX_REQUESTS: Final = 5_000
-"""The newest are read."""
+"""Maximum number of requests. The newest are read."""
 _COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "replica", "outcome"),
     *("received_unix_ns", "e2e_s", "clock_ahead_s"),
@@ -40,8 +40,8 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """The bounds of each replica's clock offset, sorted by name.
 
-    The medians over requests that the server and the client reported, without corrected timestamps.
-    Replicas with fewer than `MIN_REQUESTS` are left out.
+    They are medians over the requests that both the server and the client reported. Requests with
+    corrected timestamps are ignored. Replicas with fewer than `MIN_REQUESTS` are left out.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -75,7 +75,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
-    # a client's duration shorter than the server's is about another request
+    # a report with a duration shorter than the server's is about another request
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

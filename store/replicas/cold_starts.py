@@ -11,18 +11,18 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MAX_LOADING_S
 
 MAX_STARTS: Final = 1_000
-"""The newest are read. A crash loop causes many starts."""
+"""Maximum number of starts. The newest are read."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """The starts whose server was ready in [from, to), without failed ones. See
+    """The starts whose server was ready in [from, to), without failed starts. See
     `all_starts_between`."""
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """The newest `MAX_STARTS` starts of [from, to), including failed ones, in order of time."""
+    """The newest `MAX_STARTS` starts of [from, to), including failed starts, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)
@@ -37,8 +37,8 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Several API servers can report the same start, some without the time before the first
-    process."""
+    """Return the longest report of each start, because several API servers can report the same
+    start."""
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:
         key = each.trace_id, each.span_id

@@ -12,10 +12,11 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A replica without a sample for this long is not real: samples are sent every 5 s."""
+"""A replica that stores no sample for this long is not real, because engines send samples every 5
+s. Its starts are deleted."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Kept starts of replicas without stored samples, which bills may need."""
+"""Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
@@ -34,7 +35,8 @@ def in_force(
 ) -> list[EngineStart]:
     """The latest start of each engine of each replica until `at_unix_ns`.
 
-    Ended engines are included, because the store has no end times. `replicas`: None for all.
+    Ended engines are included, because the store has no end times. If `replicas` is None, all
+    replicas are read.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -116,7 +118,7 @@ def deletable(
     """The starts that are not needed any more, the oldest first. Pure.
 
     Args:
-        keep_hours_ns: the retention of the data for bills; None for ever.
+        keep_hours_ns: retention of the data for bills. None keeps it for ever.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)
     for key in sorted(starts, key=lambda each: each.at_unix_ns):

@@ -9,7 +9,7 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""A process without a sample for this long is silent, not hung. Samples are sent every 5 s."""
+"""Maximum age of a replica's newest sample. A replica with older samples is silent, not hung."""
 
 
 _ITS_ENGINE: Final = "its engine has taken no step"
@@ -25,7 +25,7 @@ class HungReplica(NamedTuple):
     model: str | None = None
     simulated: bool = False
     engines: tuple[int, ...] = ()
-    """Empty if there is only one engine."""
+    """Numbers of the hung engines. Empty if there is only one engine."""
 
     @property
     def no_step_text(self) -> str:
@@ -37,23 +37,23 @@ class HungReplica(NamedTuple):
 
 
 class ReplicaProgress(NamedTuple):
-    """The replicas that sent a sample within the last `RECENT_NS`, and the hung ones."""
+    """The replicas that sent a sample within the last `RECENT_NS`, and the hung replicas."""
 
     reporting: frozenset[str]
     hung: tuple[HungReplica, ...]
 
     @property
     def replicas(self) -> int:
-        """Number of replicas that reported."""
+        """Number of replicas that sent a sample."""
         return len(self.reporting)
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
-    """The replicas with a recent sample, and those whose engine completed no step for
+    """Return the replicas with a recent sample, and the replicas whose engine completed no step for
     `HUNG_S`.
 
-    Requests in flight are summed over the front ends of a replica. A step counts if any of them
-    reports it. Of several engines, the longest without a step counts.
+    Requests in flight are summed over the front ends of a replica. A step counts if any front end
+    reports it. If a replica has several engines, the longest time without a step counts.
     """
     at = SAMPLES.c.at_unix_ns
     columns = (

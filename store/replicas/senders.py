@@ -1,7 +1,8 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
-One process of each engine sends the totals of its steps. If two do so at the same time, two servers
-have the same `service.instance.id`. In containers, only their start times may differ.
+One process of each engine sends the totals of the engine's steps. If two processes send them at the
+same time, two servers have the same `service.instance.id`. In containers, such servers may differ
+only in their start times.
 """
 
 from collections import defaultdict
@@ -18,7 +19,7 @@ from store.schema import SAMPLES
 from telemetry.billing_data import GAP_S
 
 MAX_PROCESSES: Final = 64
-"""Compared in pairs per engine; the longest-lasting of more."""
+"""Maximum number of processes per engine that are compared in pairs."""
 
 
 class SenderProcess(NamedTuple):
@@ -49,7 +50,7 @@ class SenderNames(NamedTuple):
 def names(engine: Engine, window: Window) -> SenderNames:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    An overlap of up to GAP_S is allowed, for a server that replaces another.
+    An overlap of up to GAP_S is allowed, because a new server may replace an old server.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)

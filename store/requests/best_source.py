@@ -1,7 +1,7 @@
 """Select the best row of a request that several sources reported: plugin, native spans, clients.
 
-Every row is stored. Rows belong to the same request if their request ids are equal, or, without a
-request id, their trace ids. Queries also skip a client's call that a cache answered.
+Every row is stored. Rows belong to the same request if their request ids are equal. If a row has no
+request id, the trace ids are compared. Queries also skip a client's call that a cache answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,15 @@ def counts(
 ) -> ColumnElement[bool]:
     """The SQL condition that selects the best row of each request in a window.
 
-    The prober's requests are excluded, unless the query selects its tenant or a single request.
+    The prober's requests are excluded, unless the query selects the prober's tenant or a single
+    request.
     """
     return _best_rows(from_unix_ns, to_unix_ns, asks_for_probes(equals))
 
 
 @lru_cache(maxsize=32)
 def _best_rows(from_unix_ns: int, to_unix_ns: int, with_probes: bool) -> ColumnElement[bool]:
-    """Cached, because a page reads the same few windows many times."""
+    """The condition is cached, because a page reads the same few windows many times."""
     source = REQUESTS.c.source
     best = or_(
         source.not_in(_names(SECOND)),
@@ -67,7 +68,7 @@ def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
     """The SQL condition that excludes clients' calls that a cache answered.
 
-    Hits in caches of embeddings do not answer a call.
+    Hits in caches of embeddings do not count, because they do not answer a call.
     """
     call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
     hits = select(*call).where(
@@ -99,7 +100,8 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Request ids of completions without the index of the prompt: `cmpl-x-0` becomes `cmpl-x`."""
+    """Select the request ids of completions without the index of the prompt. `cmpl-x-0` becomes
+    `cmpl-x`."""
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()
@@ -126,7 +128,7 @@ def _ids_from_better_sources(
 
 @cache
 def _better() -> FromClause:
-    """Cached, because creating its sixty columns is slower than most queries."""
+    """The alias is cached, because creating it is slower than most queries."""
     return REQUESTS.alias("better")
 
 

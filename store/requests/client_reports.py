@@ -19,7 +19,7 @@ from telemetry.requests import Source
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """A client's report of a request, on the client's clock."""
+    """A client's report of a request, with times on the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -28,7 +28,7 @@ class ClientReport:
     clock_ahead_s: float | None
     own_trace: bool = False
     span: tuple[str, str] | None = None
-    """Trace id and span id; None for a probe."""
+    """Trace id and span id, or None for a probe."""
     place: int | None = None
 
 
@@ -55,7 +55,7 @@ class RequestIds:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """The condition of `has` in SQL; with many ids, true for all rows."""
+        """The condition of `has` in SQL. If there are many ids, it is true for all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
@@ -65,7 +65,7 @@ class RequestIds:
 
 
 class Reports:
-    """Clients' reports by request id, or by trace id if they have none."""
+    """Clients' reports by request id. Reports without a request id are found by trace id."""
 
     def __init__(self, found: Iterable[tuple[str, ClientReport]]) -> None:
         self._by_id: dict[str, list[ClientReport]] = defaultdict(list)
@@ -78,7 +78,7 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window, wanted: RequestIds | None = None) -> Self:
-        """Read the reports of requests in a window, with a margin for clock differences."""
+        """Read the reports of requests in a window. A margin allows for clock differences."""
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
     @property
@@ -87,7 +87,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> ClientReport | None:
-        """A request's only report; None if there is none or several."""
+        """A request's report, or None if there is not exactly one report."""
         found: list[ClientReport] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -135,7 +135,7 @@ def _read(
 def _read_probes(
     engine: Engine, window: Window, wanted: RequestIds | None
 ) -> Iterable[tuple[str, ClientReport]]:
-    """The prober's durations exclude the time to connect."""
+    """The prober's reports. Their durations exclude the time to connect."""
     probes = PROBES.c
     statement = select(
         probes.trace_id,

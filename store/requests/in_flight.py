@@ -1,8 +1,8 @@
 """Store the newest report of each request in flight, until the request's row arrives.
 
-Each change marks the time steps to count again (`store.alerting.slo_marks`) in its transaction. A
-report that arrives after the row is ignored, and retention deletes it. Requests of a server that
-ended without sending rows are counted from their last reports.
+Each change also marks the time steps to count again (`store.alerting.slo_marks`), in the same
+transaction. If a report arrives after the row, it is ignored, and retention deletes it. If a server
+ends without sending rows, its requests are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _Key = tuple[str, str]
 
 
 def store_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Store reports, replacing older ones of the same requests."""
+    """Store reports. They replace older reports of the same requests."""
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
         newest[report["span_id"], report["trace_id"]] = report
@@ -81,8 +81,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    A request whose row arrives during the query may be missing here and in the rows that the caller
-    read. The next evaluation counts it.
+    If a request's row arrives during the query, the request may be missing here and in the rows
+    that the caller read. The next evaluation counts it.
     """
     report = IN_FLIGHT.c
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]

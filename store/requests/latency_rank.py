@@ -14,7 +14,7 @@ LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
 class LatencyRank(NamedTuple):
-    """`number` includes the request itself."""
+    """The numbers of compared, faster and slower requests. `number` includes the request itself."""
 
     number: int
     quicker: int
@@ -29,8 +29,8 @@ def latency_ranks(
 ) -> dict[str, LatencyRank]:
     """The rank of each latency of a request among the requests of a window.
 
-    TTFT is compared only with streamed answers (others send their first byte at the end), E2E only
-    with complete answers.
+    TTFT is compared only with streamed answers, because other answers send their first byte at the
+    end. E2E is compared only with complete answers.
 
     Args:
         window: range of `received_unix_ns`.

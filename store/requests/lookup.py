@@ -4,8 +4,8 @@
     32 hex digits     all requests of the trace
     anything else     the server's request id, or the client's id without the prefix `chatcmpl-`
 
-Only the best source's row is returned, except for TRACE/SPAN. There is no index by id, which would
-slow down inserts. The last hour is searched first, and then longer ranges.
+Only the best source's row is returned, except for TRACE/SPAN. There is no index by id, because it
+would slow down inserts. The last hour is searched first, and then longer ranges.
 """
 
 import re
@@ -28,13 +28,13 @@ COLUMNS: Final = (
 
 MAX_MATCHES: Final = 50
 MAX_ID_CHARS: Final = 300
-"""Servers create no longer ids."""
+"""Maximum length of the ids that servers create."""
 
 FIRST_NS: Final = 3600 * 10**9
 RANGE_FACTOR: Final = 4
-"""Search ranges: 1 h, 4 h, 16 h, and so on."""
+"""The search ranges are 1 h, 4 h, 16 h, and so on."""
 RELATED_NS: Final = 3600 * 10**9
-"""Also searched before the first match, because an agent may send several requests with one id."""
+"""This period before the first match is searched too, because an agent may reuse an id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
@@ -42,8 +42,8 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def find_requests(engine: Engine, words: str) -> pa.Table:
-    """Return up to `MAX_MATCHES` requests with an id, the earliest first. An unknown id reads every
-    row."""
+    """Return up to `MAX_MATCHES` requests with an id, the earliest first. If the id is unknown, the
+    search reads every row."""
     words = words.strip()
     rows: list[dict[str, Any]] = []
     if pair := _PAIR.fullmatch(words.lower()):

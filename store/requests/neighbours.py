@@ -10,18 +10,18 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Requests received earlier than this before the given request are not found."""
+"""Requests are not found if they were received more than this long before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
-"""Required of the given request."""
+"""The columns that the given request must have."""
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """The requests that were in an engine together with a given request (included), in
-    order.
+    """The requests that were in an engine together with a given request, in order.
 
-    Hidden requests have masked names. Without a known replica, only the request itself is returned.
+    The given request is included. Hidden requests have masked names. If the replica is unknown,
+    only the request itself is returned.
 
     Args:
         row: with the columns `OF_REQUEST`.

@@ -1,7 +1,7 @@
 """Compute the time that a request spent outside the server: in the network and in the client.
 
-It is the client's duration minus the server's, so clock offsets do not matter. The prober's time to
-connect is not included.
+It is the client's duration minus the server's duration, so clock offsets do not matter. The
+prober's time to connect is not included.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Basis
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
-"""Required, except `streamed`."""
+"""All columns except `streamed` are required."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""Measurements that include the server's HTTP front end."""
+"""Values of `basis` for measurements that include the server's HTTP front end."""
 
 SERVER_NEAR_NS = 300 * 10**9
 """Maximum difference between the clocks of a prober and a server."""
@@ -36,9 +36,10 @@ class NetworkTime:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """The seconds that each request spent outside the server, in the order of the table.
 
-    The difference of the TTFTs if both are measured and the response was streamed, else of the
-    E2Es. None if the HTTP edge was not measured, without exactly one client report, or if the
-    client's duration is the shorter one.
+    The result is the difference of the TTFTs if both are known and the response was streamed.
+    Otherwise, it is the difference of the E2Es. It is None without exactly one client report, or if
+    the HTTP edge was not measured. It is also None if the client's duration is shorter than the
+    server's.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -47,7 +48,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[NetworkTime | None]:
-    """Like `networks`, with the client's spans. `whole` uses only the E2Es."""
+    """The same result as `networks`, with the client's spans. `whole` uses only the E2Es."""
     reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
@@ -71,8 +72,8 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime 
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
-    """The TTFT of each probe at the server, in the order of the table. None as in
-    `networks`.
+    """The TTFT of each probe at the server, in the order of the table. It is None in the same cases
+    as in `networks`.
 
     Args:
         probes: with `trace_id`, `request_id` and `first_event_s`.

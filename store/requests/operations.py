@@ -13,7 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 MAX_IN_SQL: Final = 100
-"""With more ids, this process filters all operations of the time range."""
+"""Maximum number of ids in SQL. For more ids, this process filters all operations of the time
+range."""
 
 
 def operations_of(
@@ -22,8 +23,8 @@ def operations_of(
     trace_ids: Collection[str],
     only: Operation | None = None,
 ) -> dict[str, list[ApplicationOperation]]:
-    """The operations of some traces, unordered, at most `MAX_PER_TRACE` of each. `window` is
-    that of the requests."""
+    """The operations of some traces, unordered, at most `MAX_PER_TRACE` per trace. `window` is the
+    window of the requests."""
     if not trace_ids:
         return {}
     wanted = set(trace_ids)

@@ -1,9 +1,9 @@
 """Build the rollups of marked buckets: minutes from rows, and hours from minutes.
 
 A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole
-and replaces the stored one, so a repeated row counts once. If two processes build the same bucket,
-the second finds its marks removed and discards its result, or, in ClickHouse without transactions,
-marks the bucket again.
+and replaces the stored bucket, so a repeated row counts once. If two processes build the same
+bucket, the second process finds the marks removed and discards its result. ClickHouse has no
+transactions, so there the second process marks the bucket again.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Wait for late rows after the end of a bucket."""
+"""Time to wait for late rows after the end of a bucket."""
 
 
 class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
@@ -44,8 +44,8 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The numbers exclude buckets that cannot be built. `defect` is the first error of one, or
-    None."""
+    """The numbers exclude buckets that cannot be built. `defect` is the first error of such a
+    bucket, or None."""
 
     built: int
     remaining: int
@@ -53,7 +53,7 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Kind of rows, width in seconds, and start in unix seconds."""
+"""Each failed bucket's kind of rows, width in seconds, and start in unix seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:
@@ -74,9 +74,10 @@ def build_some_marked(
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
     Args:
-        engine: without any rollups yet, the minutes of all its rows are marked first.
-        most: maximum number of buckets; None for no limit.
-        failed: buckets to leave out. Buckets that fail now are added, and the others still built.
+        engine: if this database has no rollups yet, the minutes of all its rows are marked first.
+        most: maximum number of buckets, or None for no limit.
+        failed: buckets to leave out. If a bucket fails now, it is added, and the other buckets are
+            still built.
     """
     begin(engine)
     built = remaining = 0

@@ -1,7 +1,7 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell is the requests of one label set (one value for each label), or of a group of label sets in a
-time step. Buckets can be merged in any order.
+A cell contains the requests of one label set (one value for each label), or of a group of label
+sets in a time step. Buckets can be merged in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,20 +20,20 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Maps the number of durations in each cell (cells,) to the wanted ranks (cells, ranks). The
-smallest duration has rank 1; ranks below 1 or above the number have none."""
+"""A function that maps the number of durations in each cell (cells,) to the wanted ranks (cells,
+ranks). The smallest duration has rank 1. Ranks below 1 or above the number have no duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array per summed bin. Beyond it, sorting is faster."""
+"""Maximum size of a dense array per summed bin. Sorting is faster than a larger array."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollupSums:
     """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
-    `facts[quantity]` is (cells, 4), with the columns `tables.FACTS`; (0, 0, ∞, −∞) without values.
-    Only latencies have a minimum and maximum.
+    `facts[quantity]` has the columns `tables.FACTS`: (cells, 4). A cell without values has (0, 0,
+    ∞, −∞). Only latencies have a minimum and maximum.
     """
 
     cells: IntArray
@@ -43,7 +43,7 @@ class RollupSums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The sketches (histograms) of one latency, concatenated: `cells[i]` has `sizes[i]` bins."""
+    """The sketches (histograms) of one latency, concatenated. `cells[i]` has `sizes[i]` bins."""
 
     cells: IntArray
     sizes: IntArray
@@ -60,9 +60,9 @@ class RollupBucket:
 
 
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
-    """Merge buckets, such as those of several shards or of the minutes of an hour.
+    """Merge buckets, such as the buckets of several shards or of the minutes of an hour.
 
-    The result has only the groupings that all have. Older versions built fewer.
+    The result has only the groupings that all buckets have. Older versions built fewer groupings.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):
@@ -78,14 +78,14 @@ def merged(several: Sequence[RollupBucket]) -> RollupBucket:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """Rows of the requests with a value, and the values or their bins."""
+    """The row indices of the requests that have a value, and their values or bins."""
 
     rows: IntArray
     values: FloatArray | IntArray
 
 
 def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownValues]:
-    """The known values of each quantity, including negative ones."""
+    """The known values of each quantity, including negative values."""
     found = {}
     for name in quantities:
         values = _floats(table, name)
@@ -117,7 +117,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
     Args:
         cells: distinct and sorted.
-        place: (requests,) index in `cells` of each request's cell.
+        place: index in `cells` of each request's cell: (requests,).
     """
     facts = {}
     for name, known in values.items():
@@ -189,8 +189,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
-    """Select the sketches for which `wanted` is true. The time depends only on the number of their
-    bins."""
+    """Select the sketches for which `wanted` is true."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)
@@ -209,11 +208,11 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Durations of the wanted ranks, exact to within 1 %."""
+    """The durations with the wanted ranks, exact to within 1 %."""
 
     number: IntArray
     value_s: FloatArray
-    """(cells, ranks) seconds; NaN in a cell without durations."""
+    """Durations in seconds, or NaN in a cell without durations: (cells, ranks)."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
@@ -260,11 +259,12 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
 def _merge_equal_bins(
     cells: IntArray, place: IntArray, bins: "IntArray | FloatArray", counts: IntArray
 ) -> Sketches:
-    """Sort the bins. Cells without bins are left out.
+    """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
 
     Args:
         cells: distinct and sorted.
-        place: (bins,) index in `cells` of each bin's cell. `bins` and `counts` are (bins,) too.
+        place: index in `cells` of each bin's cell: (bins,). `bins` and `counts` have the same
+            shape.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)
@@ -295,7 +295,7 @@ def nothing(cells: int) -> FloatArray:
 
 
 def _concatenate(several: Sequence[IntArray]) -> IntArray:
-    if len(several) == 1:  # no copy of a single array: a long range has 100 MB of bins
+    if len(several) == 1:  # do not copy one array of 100 MB
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 

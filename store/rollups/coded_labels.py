@@ -11,7 +11,7 @@ from store.rollups.tables import LABELS
 from telemetry.sketches import IntArray
 
 LabelSet = tuple[str | None, ...]
-"""One value for each label in LABELS."""
+"""A label set: one value for each label in LABELS."""
 
 
 @dataclass(slots=True)
@@ -19,8 +19,8 @@ class CodedLabels:
     """The labels of requests, in the order of LABELS.
 
     Attributes:
-        values: by label, codes by value.
-        columns: by label, (requests,) codes.
+        values: for each label, the code of each value.
+        columns: for each label, the codes of the requests: (requests,).
     """
 
     values: list[dict[str | None, int]]
@@ -43,8 +43,8 @@ class CodedLabels:
         return codes.setdefault(value, len(codes))
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
-        """Count the requests of each value of a label. For `OWNED`, find the tenant that sent most
-        of them."""
+        """Count the requests of each value of a label. For a label in `OWNED`, also find the tenant
+        that sent most requests of each value."""
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()
@@ -77,8 +77,10 @@ class CodedLabels:
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
         """The distinct label sets.
 
-        Returns: (sets, labels) the codes of each label set; (requests,) the index of each request's
-        label set; (sets,) the number of requests with each label set.
+        Returns: three arrays.
+        - the codes of each label set: (sets, labels)
+        - the index of each request's label set: (requests,)
+        - the number of requests of each label set: (sets,)
         """
         rows, place = distinct_rows(np.stack(self.columns, axis=1))
         return rows, place, np.bincount(place, minlength=len(rows))

@@ -28,7 +28,7 @@ class CounterSpans:
     """Spans of counters, in any order.
 
     Span i belongs to the engine or GPU `owners[which[i]]` with the text `about[which[i]]`
-    (`SampleKind.about`). `first` and `last` are the counters' values; NaN if not reported.
+    (`SampleKind.about`). `first` and `last` are the counters' values, or NaN if not reported.
     """
 
     owners: Sequence[tuple[Any, ...]]
@@ -62,10 +62,10 @@ def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: in
     """Read the spans of [from, to) from samples: one per minute of each engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # modulo, because databases round integer divisions differently
+    # use modulo, because databases round integer divisions differently
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # no SQL aliases: ClickHouse would confuse an alias with a column of the same name
+    # use no SQL aliases, because ClickHouse would confuse an alias with a column of the same name
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -103,7 +103,7 @@ def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: in
 
 
 class SpanOwners:
-    """Numbers the engines or GPUs, and stores their texts (`SampleKind.about`)."""
+    """Assigns a number to each engine or GPU, and stores their texts (`SampleKind.about`)."""
 
     def __init__(self) -> None:
         self.owners: list[tuple[Any, ...]] = []
@@ -111,7 +111,7 @@ class SpanOwners:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, owner: tuple[Any, ...], about: str | None) -> int:
-        """The number of an engine or GPU. A new one gets the next number."""
+        """The number of an engine or GPU. A new engine or GPU gets the next number."""
         found = self._places.setdefault(owner, len(self.owners))
         if found == len(self.owners):
             self.owners.append(owner)
@@ -145,8 +145,8 @@ def end_to_end(several: Sequence[CounterSpans], kind: SampleKind) -> CounterSpan
 
 
 def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
-    """Join successive spans of an engine or GPU in a bucket, except across a gap or a counter's
-    reset."""
+    """Join successive spans of an engine or GPU in a bucket. A gap or a counter's reset separates
+    spans."""
     if not parts.which.size:
         return parts
     series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
@@ -174,7 +174,7 @@ def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """The last known value in each range; NaN if there is none."""
+    """The last known value in each range, or NaN if there is no known value."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

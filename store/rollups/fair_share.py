@@ -1,6 +1,6 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-In each round, every owner receives one place, for the best of its candidates without one.
+In each round, every owner receives one place, for its best candidate without a place.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> 
     """The indices of the candidates that receive a place, in the order of receipt.
 
     Args:
-        owners: (candidates,) each candidate's owner.
-        ranks: (candidates,) sort keys, the most important first. The smallest key is the best.
+        owners: each candidate's owner: (candidates,).
+        ranks: sort keys, the most important first: (candidates,). The smallest key is the best.
     """
     keys = tuple(reversed(ranks))  # lexsort's last key is the most important
     order = np.lexsort((*keys, owners))

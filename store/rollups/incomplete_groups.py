@@ -1,7 +1,7 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
 For example, requests with tenant `acme` and route `_other` may belong to any group with tenant
-`acme`. A group with `_other` itself never counts as incomplete.
+`acme`. A group that has `_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ class IncompleteGroups:
     Attributes:
         other: number of requests in groups with `_other` in a label.
         requests: number of requests that may belong to `groups`.
-        groups: those that may be incomplete.
+        groups: the groups that may be incomplete.
     """
 
     other: int = 0
@@ -44,12 +44,12 @@ def find_incomplete_groups(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other`, by the values of the labels to group by, followed by
-            the values of the filter's labels.
+        unnamed: the requests with `_other`. Each key has the values of the labels to group by,
+            followed by the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: whether a value of a label (by index) has been stored by name since a time (unix
-            seconds).
+        named: returns whether a value of a label (by index) has been stored by name since a time
+            (unix seconds).
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

@@ -1,8 +1,9 @@
 """For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
-Beyond the limit, some values become `_other`: in a grouping with a label of `NAMED`, such as the
-tenant, the model, so that all requests of a named tenant keep its name; in the grouping with every
-label, the labels of `_FOLDS`. Label sets are divided fairly between tenants (`fair_share.py`).
+Beyond the limit, some values become `_other`. A grouping with a label of `NAMED`, such as the
+tenant, replaces the model. All requests of a named tenant then keep the tenant's name. The grouping
+with every label replaces the labels of `_FOLDS`. Label sets are divided fairly between tenants
+(`fair_share.py`).
 """
 
 import json
@@ -29,10 +30,11 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""In the grouping with all labels, for each step of `_FOLDS` separately."""
+"""Maximum number of label sets in the grouping with all labels. The limit applies to each step of
+`_FOLDS` separately."""
 MODELS_EACH: Final = 4
-"""Pairs (model, value) in a grouping with one label of `NAMED`, per value that is stored by
-name."""
+"""Maximum number of pairs (model, value) per value that is stored by name. It applies to groupings
+with one label of `NAMED`."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
@@ -45,14 +47,14 @@ _MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
-    """A label set's number: a hash, equal in all shards."""
+    """A label set's number. It is a hash, which is equal in all shards."""
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
 
 @dataclass(slots=True)
 class KnownLabelSet:
-    """The start of the newest bucket with a label set, and the first grouping with it."""
+    """The start of the newest bucket with a label set, and the first grouping that contains it."""
 
     newest_unix_s: int
     grouping: int
@@ -76,8 +78,8 @@ class LabelSets:
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
         """Assign a label set to each request of a bucket.
 
-        Returns: for each grouping, the label sets, and (requests,) the index of each request's
-        label set.
+        Returns: for each grouping, the label sets, and the index of each request's label set:
+        (requests,).
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -104,7 +106,7 @@ class LabelSets:
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
-        # tenants first, because they own adapters and routes
+        # tenants come first, because they own adapters and routes
         for label in sorted(LIMITS, key=OWNED.__contains__):
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
@@ -112,7 +114,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """`rows` are codes (sets, labels), `numbers` each label set's requests (sets,)."""
+        """Replace labels of `_FOLDS` by `_other` beyond the limit. `rows` are codes: (sets,
+        labels). `numbers` are the requests of each label set: (sets,)."""
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
             competes = _levels(coded, rows) == level
@@ -139,7 +142,7 @@ class LabelSets:
         label: str,
     ) -> None:
         """Replace models by `_other` if there are too many pairs with a value of the label. Changes
-        `rows`; arguments as in `_folded`."""
+        `rows`."""
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
         if len(distinct_rows(rows[:, columns])[0]) + len(alive) <= limit:

@@ -14,7 +14,7 @@ from store.rollups.names import EXPORTED_TENANT, LabelValue, LabelValues
 from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
 
 _AT_ONCE: Final = 1_000
-"""Values in a condition. Databases limit the parameters of a statement."""
+"""Maximum number of values in a condition."""
 
 
 def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
@@ -54,7 +54,8 @@ def _row(label: str, value: str, name: LabelValue) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, KnownLabelSet]:
-    """`until_unix_s`: leave out label sets that occurred at or after this time."""
+    """The label sets since a time. Label sets that occurred at or after `until_unix_s` are left
+    out."""
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
         statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
@@ -66,8 +67,8 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """The label sets of a grouping by number (`label_sets.number_of`), at least the wanted
-    ones."""
+    """The label sets of a grouping by number (`label_sets.number_of`), at least for the wanted
+    numbers."""
     columns = LABEL_SETS.c
     # the stored time of a label set's newest bucket may be up to an hour too early
     recent = and_(
@@ -94,7 +95,8 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
     """The values of a label with a stored last occurrence at or after a time.
 
-    Occurrences are stored once per hour: to find all values since a time, pass an hour earlier.
+    Occurrences are stored once per hour. To find all values since a time, pass a time that is an
+    hour earlier.
     """
     column = LABEL_SETS.c[label]
     statement = (
@@ -107,7 +109,7 @@ def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
 
 
 def load_names(engine: Engine) -> dict[str, LabelValues]:
-    """The values of each label that are stored by name, and the candidates."""
+    """The values of each label that are stored by name, and the candidates for names."""
     names = no_names()
     with reading(engine) as connection:
         for row in connection.execute(select(NAMES)):

@@ -1,9 +1,8 @@
-"""Mark the buckets (minutes and hours) whose rollups must be built, and store since when their
-source data is complete.
+"""Mark the buckets (minutes and hours) whose rollups must be built. Store since when their source
+data is complete.
 
-The writer marks the minutes of new rows in their transaction. A build removes only the marks that
-existed before it read the rows. Requests and samples have separate marks, because samples arrive
-all the time.
+The writer marks the minutes of new rows in the transaction of the rows. A build removes only the
+marks that existed before it read the rows. Requests and samples have separate marks.
 """
 
 from collections import defaultdict
@@ -41,7 +40,7 @@ SAMPLE_ROLLUPS: Final = RollupSource(
 def mark_minutes(
     connection: Connection, of: RollupSource, *several: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Mark the minutes of rows: one sequence for each table in `of.instants`."""
+    """Mark the minutes of rows: one sequence of rows for each table in `of.instants`."""
     minutes: set[int] = set()
     for instant, rows in zip(of.instants, several, strict=True):
         at = instant.table.columns.keys().index(instant.name)
@@ -123,9 +122,9 @@ def pending(
 def whole_from_unix_s(
     engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> int | None:
-    """Since when the buckets' source data is complete; None without rollups.
+    """Return since when the buckets' source data is complete, or None without rollups.
 
-    For the width DAY_S: since when rollups per hour exist.
+    For the width DAY_S, return since when rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:

@@ -1,9 +1,10 @@
-"""Decide which values of a label are stored by name in rollups; all others become `_other`. Pure.
+"""Decide which values of a label are stored by name in rollups. All other values become `_other`.
+Pure.
 
-The values that occurred in the most hours of the last day get the limited places, and lose them
-only to values that occurred in more than twice as many hours. A burst of invented values occurs in
-too few hours (decision 075). Clients can invent routes and LoRA names, so their places are divided
-fairly between tenants.
+Each label has a limited number of places. The values that occurred in the most hours of the last
+day get them. A value loses its place only to a value that occurred in more than twice as many
+hours. A burst of invented values occurs in too few hours (decision 075). Clients can invent routes
+and LoRA names, so their places are divided fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,13 +22,13 @@ ALIVE_S: Final = 86_400
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
-"""10,000 replicas are enough for a fleet of 5,000 that replaces each once a day (cost:
-`benchmarks/names.py`). `outcome` and `streamed` have few values."""
+"""10,000 replicas are enough for a fleet of 5,000 that replaces each replica once a day (cost:
+`benchmarks/names.py`)."""
 EXPORTED_TENANT: Final = "exported_tenant"
-"""Pseudo-label of the tenants that every collector reports by name on `/metrics`."""
+"""Pseudo-label for the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
 OWNED: Final = frozenset({"lora", "route"})
-"""Clients can invent their values."""
+"""The labels whose values clients can invent."""
 
 _HOURS: Final = ALIVE_S // HOUR_S
 _BITS: Final = 2**_HOURS - 1
@@ -41,7 +42,8 @@ class LabelValue:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
         newest_hour: in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
-        named_from_unix_s: since when the value is stored by name; None if it is stored as `_other`.
+        named_from_unix_s: since when the value is stored by name, or None if it is stored as
+            `_other`.
     """
 
     hours: int
@@ -68,25 +70,25 @@ class Occurrence:
 
     requests: int
     owner: str
-    """The tenant that sent most of them, or ""."""
+    """The tenant that sent most of these requests, or ""."""
 
 
 @dataclass(slots=True)
 class LabelValues:
-    """The values of one label: up to `limit` stored by name, and up to `limit` candidates."""
+    """The values of one label. At most `limit` have a name, and at most `limit` are candidates."""
 
     limit: int
     owned: bool = False
     known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """To write to `rollup_names`, or to delete if no longer in `known`."""
+    """The values to write to `rollup_names`, or to delete if they are not in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that are stored by name."""
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Record the values that occurred in a bucket. Return those that are stored by name."""
+        """Record the values that occurred in a bucket. Return the values with a name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:
@@ -117,8 +119,8 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # Without a free place before, the new ones may have been stored as `_other`, even earlier
-        # in this minute.
+        # If there was no free place before, the new values may have been stored as `_other`, even
+        # earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

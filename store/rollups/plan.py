@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
 Whole hours are read from rollups per hour, unless the query has shorter steps. Other minutes are
-read from rollups per minute, or from rows if new ones arrived after the build. Without rollups per
-minute, the range is widened to whole hours.
+read from rollups per minute. If new rows arrived after a minute's rollup was built, its rows are
+read. If the rollups per minute were deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class RollupPlan:
 
 
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPlan | None:
-    """Plan which data a query of rollups reads; None if the database has no rollups yet."""
+    """Plan which data a query of rollups reads. Return None if the database has no rollups yet."""
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
         return None
@@ -69,7 +69,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
 
 
 def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> TimeRange:
-    """In whole hours."""
+    """The part of a time range in which rollups exist, in whole hours."""
     starts = []
     with reading(engine) as connection:
         for width_s in (MINUTE_S, HOUR_S):

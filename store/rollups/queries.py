@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-A minute without a rollup is read from its requests. A quantile is the duration of one of the
-requests, with an error of up to 1 % (telemetry/sketches.py).
+If a minute has no rollup, its requests are read. A quantile is the duration of one of the requests,
+with an error of up to 1 % (telemetry/sketches.py).
 """
 
 from collections import defaultdict
@@ -48,8 +48,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""A large fleet's tenants have 130 MB of sketches per day. Reading them at once takes twice the CPU
-time of 12 parts."""
+"""Number of buckets whose sketches are read at a time. Reading a large fleet's day (130 MB) at once
+takes twice the CPU time of reading 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -59,7 +59,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class TimeSteps:
-    """Step i begins at `first_unix_s + i * width_s`."""
+    """Time steps of equal width. Step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
     width_s: int
@@ -68,7 +68,8 @@ class TimeSteps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query of rollups. Results are by cell: a group (numbered as in `groups`) in a time step."""
+    """A query of rollups. Results are by cell: one group of requests in one time step. Groups are
+    numbered as in `groups`."""
 
     engine: Engine
     plan: RollupPlan
@@ -77,17 +78,18 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """Filled when results are read."""
+    """The label values of each group. Groups are added when results are read."""
     simulated: bool = False
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
-    """By number."""
+    """The group of each label set, by number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
-    """By grouping and number."""
+    """The label sets of each grouping, by their numbers."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
-    """By the values of the query's labels."""
+    """The requests with `_other`, by the values of the query's labels."""
     _older: bool = False
-    """Buckets of an older version were read, from the grouping with all labels."""
+    """Whether buckets of an older version were read. They are read from the grouping with all
+    labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """The same query with other labels to group by."""
@@ -132,8 +134,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Visible requests may be in hidden label sets, if their tenant or model is stored as
-        `_other`."""
+        """Whether visible requests may be in hidden label sets, as their tenant or model is stored
+        as `_other`."""
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False
@@ -144,8 +146,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Visible requests that the grouping with all labels stores under the tenant `_other`,
-        which is hidden."""
+        """The number of visible requests that the grouping with all labels stores under the hidden
+        tenant `_other`."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
@@ -216,8 +218,7 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """The durations with given ranks in each cell (group and step); NaN without
-        durations."""
+        """The durations with given ranks in each cell, or NaN in a cell without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         parts = [
@@ -251,7 +252,7 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield grouping, width and time range."""
+        """Yield the grouping, width and time range of the buckets to read."""
         grouping = self._grouping()
         for width_s, time_ranges in self._made():
             for time_range in time_ranges:
@@ -270,7 +271,7 @@ class Rollups:
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
-        # after buckets, because label sets are stored before the buckets that use them
+        # read after buckets, because label sets are stored before the buckets that use them
         known = self._meanings.setdefault(grouping, {})
         missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
@@ -303,7 +304,7 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """−1 if the query does not select the label set."""
+        """Return the cell of each label set, or −1 if the query does not select the label set."""
         # Arrow's hash table is several times faster than sorting
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()
@@ -387,7 +388,7 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """The known values of a label in a window, sorted; None without rollups.
+    """The known values of a label in a window, sorted, or None without rollups.
 
     Values from shortly before or after the window may be included.
     """
@@ -401,7 +402,7 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
-    """A thread reads the next part while the caller uses one."""
+    """A thread reads the next part while the caller uses the current part."""
     if not parts:
         return
     if len(parts) == 1:

@@ -29,10 +29,11 @@ from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""About 40 MB."""
+"""Maximum number of requests to read at a time, about 40 MB."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Minutes merged at a time for an hour. For a large fleet, 60 would take gigabytes."""
+"""Number of minutes that are merged at a time for an hour. For a large fleet, merging 60 minutes at
+once would take gigabytes."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 
@@ -105,10 +106,11 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, RollupBucket], dict[int, LabelSet]]:
-    """Build the rollups of a bucket's simulated (key True) and other requests (key False).
+    """Build the rollups of a bucket's simulated requests (key True) and of its other requests (key
+    False).
 
     Args:
-        label_sets: known ones. The bucket's new label sets are added.
+        label_sets: the known label sets. The bucket's new label sets are added.
 
     Returns: the rollups, and their label sets by number (`label_sets.number_of`).
     """

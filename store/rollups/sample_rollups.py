@@ -23,10 +23,10 @@ from telemetry.counter_series import FloatArray, IntArray
 BY_MINUTES_S: Final = 2 * DAY_S
 """Longer windows are read from rollups per hour. Idle energy can be computed only per minute."""
 MAX_BY_MINUTES: Final = 1_000_000
-"""Engine minutes plus GPU minutes, at about 1 µs of CPU time each (benchmarks/fleet_questions.py).
-With more, rollups per hour are read."""
+"""Maximum number of engine minutes plus GPU minutes that are read. Each takes about 1 µs of CPU
+time (benchmarks/fleet_questions.py). If there are more, rollups per hour are read."""
 _EDGE_S: Final = MINUTE_S
-"""To include the counters at a window's edges."""
+"""A window is extended by this time, to include the counters at its edges."""
 
 
 class SampleRollups:
@@ -81,7 +81,7 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Since when rollups of samples per hour exist; None if there are none yet."""
+    """Since when rollups of samples per hour exist, or None without rollups."""
     return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
@@ -137,7 +137,7 @@ def read_counter_spans(
 
 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
-    """From the last minute of the range."""
+    """The estimate is computed from the last minute of the range."""
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:

@@ -42,7 +42,8 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: key True for simulated requests. If a key is absent, the stored rollup is deleted.
+        buckets: the rollups. The key is True for simulated requests. If a key is absent, the stored
+            rollup is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -80,7 +81,7 @@ def load_buckets(
 def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
-    """The starts of the buckets without this grouping, which an older version built."""
+    """The starts of the buckets without this grouping. An older version built these buckets."""
     between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     whole, grouped = (
         set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(each, between)))
@@ -132,8 +133,8 @@ class StoredSketches:
         return any(row.simulated for row in self.rows)
 
     def only(self, wanted: NDArray[np.bool_]) -> Sketches:
-        """Select the sketches for which `wanted` is true, without copying the bins of the
-        others."""
+        """Select the sketches for which `wanted` is true. The bins of other sketches are not
+        copied."""
         if wanted.all():
             return _sketches([row[2:] for row in self.rows])
         sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE).astype(np.int64)
@@ -241,7 +242,7 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 
 
 def _counts(bins: bytes, counts: bytes) -> IntArray:
-    """The number of bytes per bin gives the counts' integer type."""
+    """The counts of a row. Their integer type follows from the number of bytes per bin."""
     return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 
 

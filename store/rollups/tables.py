@@ -1,8 +1,8 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
-A bucket contains the requests that were received in a minute or an hour. One row stores all its
-label sets, as parallel little-endian arrays without a header; one row per label set and bin would
-be fifty times slower (decision 022).
+A bucket contains the requests that were received in a minute or an hour. One row stores all label
+sets of a bucket, as parallel little-endian arrays without a header. One row per label set and bin
+would be fifty times slower (decision 022).
 
 - `rollups`: for each bucket and grouping, the label sets, their numbers of requests, and FACTS
 - `rollup_bins`: the sketches of each latency (telemetry/sketches.py), with the smallest integer
@@ -36,33 +36,34 @@ MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 WIDTHS_S: Final = (MINUTE_S, HOUR_S)
-"""Minutes are built from requests, and hours from minutes."""
+"""Widths of buckets. Minutes are built from requests, and hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""Of the requests with a value. Minimum and maximum only for latencies."""
+"""The facts about the requests with a value. Only latencies have a minimum and maximum."""
 
 COMMON: Final = ("model", "outcome", "streamed")
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
-"""Each has a separate grouping."""
+"""The labels for which `GROUPINGS` has a separate grouping."""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     LABELS,
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The first grouping has all labels; in some of its label sets, values are replaced by `_other`.
-The second serves the most frequent queries. Each other adds one label to it, and has all requests
-of each named value of this label (decision 098). Buckets of older versions have only the first
-two."""
+"""The labels of each grouping. The first grouping has all labels. In some of its label sets, values
+are replaced by `_other`. The second grouping serves the most frequent queries. Each further
+grouping adds one label to the second. It has all requests of each named value of this label
+(decision 098). Buckets of older versions have only the first two groupings."""
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Bytes in ClickHouse. Queries return base64, because the driver would decode bytes as text."""
+    """Type for bytes in ClickHouse. Queries return base64, because the driver would decode bytes as
+    text."""
 
     impl = LargeBinary
     cache_ok = True
@@ -90,7 +91,7 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # separate rows, so that deleting a simulation changes no other row
+    # simulated requests have separate rows, so that deleting a simulation changes no other row
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.
@@ -142,7 +143,7 @@ def marks_table(name: str) -> Table:
 
 
 def state_table(name: str) -> Table:
-    """The table of the time since which the source data of buckets is complete."""
+    """The table that stores since when the source data of buckets is complete."""
     whole = Column("whole_from_unix_s", BigInteger, nullable=False)
     return Table(name, METADATA, key_column("width_s"), whole)
 
