@@ -35,7 +35,7 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
     return (
         Annotation(
             "Deploys",
-            # Without the plugin, an engine has no `config`. An engine's version arrives up to 30 s
+            # An engine that is only scraped has no `config`. An engine's version arrives up to 30 s
             # after its configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",

@@ -1,6 +1,6 @@
-"""Two real vLLMs behind `disaggregation_proxy`. One computes prefill, and one computes decode.
+"""Two real vLLMs behind `disaggregation_proxy`: a prefill server and a decode server.
 
-The servers pass the KV cache through files (ExampleConnector), because the machine has no GPU.
+They pass the KV cache through files (ExampleConnector), because the machine has no GPU.
 """
 
 import json

@@ -17,7 +17,7 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""How many parsed sets of files to keep. Readers' edits on the SLOs page are such sets."""
+"""How many parsed sets of files to keep. Each edit that a reader tries on the SLOs page is one."""
 
 
 @dataclass(frozen=True, slots=True)

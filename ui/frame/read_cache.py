@@ -19,7 +19,7 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Readers with the same database and access rights count as one."""
+"""Readers with the same database and access rights count as one reader."""
 MAX_LARGE_RESULTS: Final = 4
 """A result with a million requests takes about 300 MB."""
 

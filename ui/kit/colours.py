@@ -45,7 +45,6 @@ OTHERS_PAY: Final = "#a3a8af"
 """The colour of all other values."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""The scale of a heatmap, from the lowest to the highest value."""
 
 THRESHOLD: Final = "#2f8f5b"
 

@@ -62,8 +62,8 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """The narrowest bins with ENOUGH_PER_BIN requests on average, or else the widest bins.
 
-    Widths from WIDTHS_S are allowed if they give MIN_BINS to MAX_BINS bins. If there is no such
-    width, the narrowest that gives at most MAX_BINS is used.
+    Widths from WIDTHS_S are allowed if they give MIN_BINS to MAX_BINS bins. If there are none, the
+    narrowest width that gives at most MAX_BINS bins is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

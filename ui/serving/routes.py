@@ -30,7 +30,7 @@ STREAM: Final = "/_stcore/stream"
 MAX_OPEN: Final = 128
 """Each open WebSocket takes 0.6 MB, measured with nine open pages."""
 MAX_OPEN_OF_ONE: Final = 48
-"""The limit per client address, so that no reader uses up `MAX_OPEN`.
+"""The limit of open WebSockets per client address, so that no reader uses up `MAX_OPEN`.
 
 Readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names the
 proxy.

@@ -132,7 +132,8 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Whether an incident's objective counts probes. The page cannot explain such incidents."""
+        """Whether an incident's objective counts probes, so that the page cannot explain the
+        incident."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
