@@ -10,10 +10,10 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""How long a mark lasts. On a dashboard of 30 days, Grafana evaluates the query about every 4 min,
-and would miss a shorter one."""
+"""How long a mark lasts. On a dashboard of 30 days, Grafana evaluates the query about every 4 min.
+It would miss a mark shorter than this interval."""
 LOOKBACK: Final = "10m"
-"""A server that restarts with the same configuration within this time gets no mark. vLLM waits at
+"""A restart with the same configuration gets no mark if it takes less than this time. vLLM waits at
 most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
@@ -29,13 +29,13 @@ class Annotation(NamedTuple):
 
 
 def annotations(board: Board) -> tuple[Annotation, ...]:
-    """The kinds of marks, for the servers and objectives that the dashboard's variables select."""
+    """The kinds of marks for the servers and objectives that the user selects on the dashboard."""
     selected = [f'{name}=~"${name}"' for name in board.variables if name in ENGINE_INFO.labels]
     slo = f',slo=~"${vocabulary.SLO}"' if vocabulary.SLO in board.variables else ""
     return (
         Annotation(
             "Deploys",
-            # Engines that are only scraped have no `config`. An engine's version arrives up to 30 s
+            # An engine that is only scraped has no `config`. An engine's version arrives up to 30 s
             # after its configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
@@ -56,10 +56,10 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """A query for the configurations and versions that are new in the last `SHOWN`.
+    """A query for configurations and versions that did not run before the last `SHOWN`.
 
-    The first configuration of a new replica is new. There is no result if Tailspan started less
-    than `SHOWN` ago.
+    The first configuration of a new replica counts as new. The query has no result if Tailspan
+    started less than `SHOWN` ago.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

@@ -22,7 +22,7 @@ _TIME: Final = "from=${__from:date:seconds}&to=${__to:date:seconds}"
 
 
 def build(board: Board) -> dict[str, Any]:
-    """The dashboard for import. Grafana assigns id and version."""
+    """The dashboard, ready for import. Grafana assigns the id and the version."""
     built = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -112,8 +112,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # "All" replicas are those of the selected regions. Of other labels, "All" also matches series
-    # without the label.
+    # For `replica`, "All" means the replicas of the selected regions. For any other label, "All"
+    # also matches series without the label.
     return built if name == "replica" else built.all_value(".*")
 
 
@@ -192,7 +192,7 @@ def _target(query: PanelQuery, ref: str, kind: PanelKind) -> Any:
     built.datasource(_source())
     if kind is PanelKind.NUMBER:
         return built.instant()
-    # A native histogram contains its buckets, and needs no format.
+    # A native histogram contains its buckets, so the query needs no format.
     if kind is PanelKind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

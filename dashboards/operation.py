@@ -39,7 +39,8 @@ _OLDEST: Final = f"max({OLDEST_PENDING.name}) or vector(0)"
 
 
 def _of_tailspan(series: str) -> str:
-    """The series of Tailspan's own processes: others export `process_cpu_seconds_total` too."""
+    """The series of Tailspan's own processes. Other programs also export
+    `process_cpu_seconds_total`."""
     return f"{series} and on (job, instance) {BUILD.name}"
 
 

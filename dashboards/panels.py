@@ -19,7 +19,7 @@ class GrafanaUnit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """At 1, the error budget lasts exactly for the objective's period."""
+    """At a burn rate of 1, the error budget lasts exactly for the objective's period."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"
@@ -30,7 +30,7 @@ class GrafanaUnit(StrEnum):
 
     @property
     def grafana(self) -> str:
-        """Grafana's id of the unit. `suffix:` defines a custom unit."""
+        """Grafana's id of the unit. The prefix `suffix:` defines a custom unit."""
         words = {
             GrafanaUnit.TOKENS_PER_S,
             GrafanaUnit.REQUESTS,
@@ -134,7 +134,7 @@ class Board:
     description: str
     rows: tuple[Row, ...]
     variables: tuple[str, ...]
-    """Names in `variables.py`, in the order of display."""
+    """The dashboard's variables, in the order of display. `variables.py` defines them."""
 
     @property
     def panels(self) -> tuple[Panel, ...]:

@@ -5,7 +5,7 @@ from typing import Final
 from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 
 INTERVAL: Final = "$__rate_interval"
-"""At least four scrape intervals: a failed scrape leaves no gap."""
+"""At least four scrape intervals. With this interval, a failed scrape leaves no gap."""
 
 SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'
@@ -21,7 +21,7 @@ def of(series: MetricSeries, where: str, *also: str) -> str:
 
 
 def rate(series: MetricSeries, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
-    """The sum of the counters' rates over the interval."""
+    """The sum of the rates of all selected counters over the interval."""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({of(series, where, *also)}[{over}]))"
 
@@ -32,16 +32,16 @@ def buckets(histogram: LatencyHistogram, where: str) -> str:
 
 
 def native(histogram: LatencyHistogram, where: str) -> str:
-    """Observations per second as a native histogram; nothing if it is stored as classic buckets."""
+    """Observations per second as a native histogram. There is no result for classic buckets."""
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """A part divided by the whole; nothing where the whole is 0."""
+    """A part divided by the whole. There is no result where the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 
 def at_quantile(series: MetricSeries, where: str, quantile: str) -> str:
-    """A quantile of the last five minutes. Do not sum or average it."""
+    """A quantile of the last five minutes. Do not sum or average quantiles."""
     return of(series, where, f'quantile="{quantile}"')

@@ -1,7 +1,7 @@
 """Upload the folder, the data source and the dashboards to a Grafana.
 
-Only changed objects are uploaded. Fixed uids let the next push find them. Changes that were made in
-Grafana are shown as a diff, and reverted.
+Only changed objects are uploaded. Each object has a fixed uid, by which the next push finds it. A
+push shows changes that were made in Grafana as a diff, and reverts them.
 """
 
 import difflib
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """An upload failed. The message has the remedy."""
+    """An upload failed. The message explains how to fix the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def push(
         dry_run: only report the changes.
 
     Raises:
-        PushError: Grafana rejects a change, cannot be reached, or is not at `url`.
+        PushError: Grafana rejects a change or cannot be reached, or `url` is not a Grafana.
     """
     api = _connect(url, token)
     url = masked(url)  # for messages, without a password
@@ -175,8 +175,7 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
         change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
-            # With this version, Grafana rejects the update if its dashboard has changed since the
-            # comparison.
+            # Grafana rejects the update if its dashboard no longer has this version.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,
@@ -231,7 +230,7 @@ def _refusals(url: str, request: str) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """The operating system's message, without those of the libraries."""
+    """The operating system's error message, without the messages of the libraries."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.strerror:

@@ -109,8 +109,8 @@ BOARD: Final = Board(
                     width=24,
                     queries=(
                         PanelQuery(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # This query also names the classic buckets, so that the panel has the
-                        # exemplars of both kinds.
+                        # This query also selects the classic buckets, so the panel shows the
+                        # exemplars of classic and native histograms.
                         PanelQuery(
                             native(_TTFT, SERVERS), "all requests", exemplars=True, native=True
                         ),

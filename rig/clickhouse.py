@@ -1,4 +1,4 @@
-"""ClickHouse's engine in this process (chdb), without a server."""
+"""Runs ClickHouse's engine (chdb) in this process, without a server."""
 
 from pathlib import Path
 

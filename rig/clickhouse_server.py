@@ -1,6 +1,7 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-Supports only the queries and inserts that Tailspan's driver sends, one statement at a time.
+The server supports only the queries and inserts that Tailspan's driver sends. It executes one
+statement at a time.
 
 python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
@@ -25,7 +26,7 @@ from rig.install import ProgramUnavailableError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
-"""All other parameters are settings, or values of the query's parameters."""
+"""The parameters that the server itself reads. All others are settings or values of the query."""
 _NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _PLAIN: Final = "TabSeparated"
@@ -85,7 +86,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # A line with column names distinguishes an empty result from no result.
+            # With column names in the output, an empty result differs from no result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return HttpReply(200, answer.partition(b"\n")[2], headers)

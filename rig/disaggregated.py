@@ -1,6 +1,6 @@
-"""Two real vLLMs, one for prefill and one for decode, behind `disaggregation_proxy`.
+"""Two real vLLMs behind `disaggregation_proxy`: a prefill server and a decode server.
 
-The KV cache is passed in files (ExampleConnector), because the machine has no GPU.
+They pass the KV cache through files (ExampleConnector), because the machine has no GPU.
 """
 
 import json
@@ -34,7 +34,7 @@ class RoleServer(Program):
     Args:
         folder: for the server's output and the KV cache (subfolder `kv`).
         role: `kv_producer` (prefill) or `kv_consumer` (decode).
-        otlp_port: receives its telemetry over HTTP.
+        otlp_port: the port that receives the server's telemetry over HTTP.
     """
 
     def __init__(self, folder: Path, role: str, otlp_port: int) -> None:
@@ -50,8 +50,8 @@ class RoleServer(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # The token budget fits a whole prompt. If vLLM 0.32 computes a prompt in several steps,
-        # ExampleConnector stores only a part of its KV cache, and the consumer's engine exits.
+        # The token budget must fit a whole prompt. If vLLM 0.32 computes a prompt in several steps,
+        # ExampleConnector stores only a part of the KV cache. The decode engine then exits.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),
@@ -65,7 +65,7 @@ class RoleServer(Program):
         )
 
     def kill_group(self) -> None:
-        """Kill the server and its engine core, so that the telemetry in their memory is lost."""
+        """Kill the server and its engine core. The telemetry in their memory is lost."""
         os.killpg(self.process.pid, 9)
         self.process.wait()
 
@@ -74,7 +74,7 @@ class Disaggregated:
     """A prefill server (producer) and a decode server (consumer).
 
     Args:
-        otlp_port: receives the telemetry of servers and proxies over HTTP.
+        otlp_port: the port that receives the telemetry of servers and proxies over HTTP.
     """
 
     def __init__(self, folder: Path, otlp_port: int) -> None:
@@ -97,7 +97,7 @@ class Disaggregated:
         self._running.close()
 
     def proxy(self, *options: str) -> tuple[Program, int]:
-        """Start a proxy with these options. Return it and its port."""
+        """Start a proxy with these options. Return the proxy and its port."""
         words = (
             *("--prefill", str(self.prefill.port), "--decode", str(self.decode.port)),
             *("--otlp", str(self._otlp_port), *options),

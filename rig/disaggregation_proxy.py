@@ -1,8 +1,8 @@
 """A proxy in front of a prefill server and a decode server, all on the loopback.
 
-The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
-the decode server. If the prefill server does not answer, the decode server computes the prompt.
-The proxy sends one OTLP span for each request.
+The proxy first sends the prompt to the prefill server with `max_tokens` 1. It then sends the whole
+request to the decode server. If the prefill server does not answer, the decode server computes the
+prompt. The proxy sends one OTLP span for each request.
 
     python -m rig.disaggregation_proxy --prefill 8001 --decode 8002 --otlp 4318
 """
@@ -30,7 +30,7 @@ TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
-"""The id of a response, which is in each chunk."""
+"""The id of a response. Each chunk of the response contains it."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -43,9 +43,9 @@ class ClientRequest(NamedTuple):
 
 
 class ProxyAnswer(NamedTuple):
-    """When the first and last byte of an answer's body were written, in monotonic seconds.
+    """When the proxy wrote the first and the last byte of an answer's body, in monotonic seconds.
 
-    `first_s` is None without an answer. The connection ends later, so its end is not used.
+    `first_s` is None if there was no answer. The end of the connection is later, and is not used.
     """
 
     first_s: float | None
@@ -114,7 +114,7 @@ class Proxy:
             return ProxyAnswer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message. Keep them if it is not accepted."""
+        """Send the finished spans as one message. Keep the spans if the message is not accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -176,7 +176,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ClientRequest:
 async def _exchange(
     port: int, request: ClientRequest, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> ProxyAnswer:
-    """Send a request, and copy the answer to the client, if there is one."""
+    """Send a request to a server. If there is a client, copy the answer to it."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

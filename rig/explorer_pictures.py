@@ -2,7 +2,7 @@
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
-Each page has three: light theme, dark theme (-dark), narrow screen (-narrow).
+Each page gets three pictures: light theme, dark theme (-dark), narrow screen (-narrow).
 """
 
 import argparse

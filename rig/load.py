@@ -1,6 +1,6 @@
 """A load client for an OpenAI-compatible server.
 
-Each request has its own traceparent, which identifies its row in Tailspan.
+Each request has its own traceparent, by which Tailspan's row of the request can be found.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """
@@ -38,12 +38,12 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set at the response's first byte."""
+    """Set when the first byte of the response arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The client's timestamps. `ttft_s` is None without a response."""
+    """The client's timestamps. `ttft_s` is None if there was no response."""
 
     call: Call
     trace_id: str
@@ -55,7 +55,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its response, or abort it as the call specifies."""
+    """Send one request and read its response. If the call says so, abort the request."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,

@@ -5,8 +5,8 @@ Run it inside vLLM's own environment:
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-vLLM loads BLIP-2 without torchvision, of which no CPU build fits the rig's torch. The encoder's 12
-layers take longer than the language model. An image becomes 32 tokens before the text.
+vLLM loads BLIP-2 without torchvision. No CPU build of torchvision fits the rig's torch. The
+encoder's 12 layers take longer than the language model. An image becomes 32 tokens before the text.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Finds the Prometheus rules that a check needs.
 
-In promtool, most rules of an objective are expensive: a subquery over 30 days has 43,200 steps.
+In promtool, most rules of an objective are expensive. A subquery over 30 days has 43,200 steps.
 """
 
 import re
@@ -15,8 +15,8 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dict[str, Any]]:
     """The rules on which these expressions depend, in the given order, without annotations.
 
-    These are the recording rules that an expression names, and the alerts that its selectors of
-    `ALERTS` match. `ALERTS` without braces is not supported.
+    An expression depends on the recording rules that it names. It also depends on the alerts that
+    its selectors of `ALERTS` match. `ALERTS` without braces is not supported.
     """
     rest, kept = list(enumerate(rules)), []
     texts = list(exprs)
@@ -39,7 +39,7 @@ def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dic
 
 
 def _matches(rule: Mapping[str, Any], matchers: Iterable[tuple[str, str, str]]) -> bool:
-    """Whether alerts of a rule can match the matchers of a selector."""
+    """Whether a selector's matchers can match alerts of a rule."""
     if "alert" not in rule:
         return False
     labels = {**rule.get("labels", {}), "alertname": rule["alert"]}

@@ -1,6 +1,6 @@
-"""A TCP proxy that disturbs connections: delay, cut, reset, stall.
+"""A TCP proxy that delays, cuts, resets or stalls connections.
 
-The proxy records the real delay of each chunk, which is longer than requested on a busy machine.
+The proxy records the real delay of each chunk. On a busy machine, it is longer than requested.
 Times are on the monotonic clock.
 """
 
@@ -25,7 +25,7 @@ class DelayedChunk(NamedTuple):
 
 
 def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
-    """For each response, the chunk with its first event. A new header starts a new response."""
+    """The chunk with the first event of each response. A new header starts a new response."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")
@@ -42,8 +42,8 @@ class Disturbance:
     Attributes:
         up_s: delay of bytes from the client to the server.
         down_s: delay of bytes from the server to the client.
-        end: after `after_bytes` bytes from the server: `nothing`; `cut` closes the connection;
-            `reset` resets it; `stall` pauses for `stall_s`.
+        end: what happens after `after_bytes` bytes from the server. `nothing` has no effect, `cut`
+            closes the connection, `reset` resets it, and `stall` pauses it for `stall_s`.
         up: the chunks that were forwarded to the server.
         down: the chunks that were forwarded to the client.
     """
@@ -59,7 +59,8 @@ class Disturbance:
 
 @asynccontextmanager
 async def network_proxy(to_port: int, disturbance: Disturbance) -> AsyncIterator[int]:
-    """Forward connections to another port. Yields the proxy's own port on the loopback."""
+    """Forward connections to another port. Yields the port on the loopback at which the proxy
+    listens."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,5 @@
-"""Runs the queries of dashboard panels on a Prometheus server, with variables replaced as in
-Grafana.
-"""
+"""Runs the queries of dashboard panels on a Prometheus server. Variables are replaced as in
+Grafana."""
 
 import re
 import time
@@ -35,7 +34,7 @@ def answers(
 ) -> list[PanelAnswer]:
     """The results of all panels' queries over the last `range_s` seconds.
 
-    Each dashboard variable has its first value if `one`, otherwise all values.
+    If `one` is set, each dashboard variable has only its first value. Otherwise it has all values.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -78,7 +77,7 @@ def marked(
 
 
 def _values(here: MonitoredTailspan, board: Board, one: bool) -> dict[str, str]:
-    """The value of each variable: its first if `one`, else all."""
+    """The value of each variable. If `one` is set, only the first value is used."""
     values: dict[str, str] = {}
     for name in board.variables:
         variable = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
@@ -109,7 +108,7 @@ def _series(query: PanelQuery, data: dict[str, Any]) -> list[PanelSeries]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """The values of a series; for a native histogram, its counts."""
+    """The values of a series. For a native histogram, the values are its counts."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

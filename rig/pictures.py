@@ -2,8 +2,8 @@
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Panels are drawn from their definitions, with results from a Prometheus that scrapes Tailspan and a
-simulated fleet with an incident.
+The pictures are drawn from the panels' definitions. The results come from a Prometheus that scrapes
+Tailspan and a simulated fleet with an incident.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # A threshold far above the values would make the curves look flat.
+        # Do not draw a threshold far above the values, because the curves would look flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}

@@ -17,13 +17,13 @@ from rig.ports import free_port
 USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
 _WITHOUT_PRIVILEGES = 65_534
-"""The unprivileged user of Linux distributions."""
+"""An unprivileged user that Linux distributions provide."""
 
 
 class PostgreSQL:
     """A server on a free port of the loopback, with an empty database `tailspan`.
 
-    It runs as an unprivileged user, because PostgreSQL refuses to run as root.
+    The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Args:
         base: a folder that `backup` wrote. The server begins with a copy of it, and recovers up to
@@ -84,8 +84,8 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # The default of 100 can be too low, because unused pools keep their connections for a
-        # while.
+        # PostgreSQL's default of 100 connections can be too low, because unused pools keep
+        # connections open.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -96,7 +96,7 @@ class PostgreSQL:
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
-        """Append lines to postgresql.conf, before `start`."""
+        """Append lines to postgresql.conf. Call it before `start`."""
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
@@ -114,7 +114,7 @@ class PostgreSQL:
 
     @property
     def folder(self) -> Path:
-        """The server's folder, in which its user may write."""
+        """The server's folder. The user that runs the server may write to it."""
         return self._folder
 
     @property
@@ -133,13 +133,14 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """The command prefix that changes the user.
 
-        The option `user` of subprocess would fork, which fails while gRPC's threads run.
+        The option `user` of subprocess would fork the process. A fork fails while gRPC's threads
+        run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        # The started server would keep a pipe open, so write to a file.
+        # Write the output to a file, because the started server would keep a pipe open.
         with output.open("ab") as out:
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
@@ -157,7 +158,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """The folder of PostgreSQL's programs, which is not in every user's PATH on Debian."""
+    """The folder of PostgreSQL's programs. On Debian, not every user's PATH contains it."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise ProgramUnavailableError(

@@ -11,7 +11,7 @@ from signal import SIGTERM, Signals
 from typing import Any, Self
 
 PATIENCE_S = 60.0
-"""Time limit in seconds for expected output or an end. Tailspan starts in about four."""
+"""Time limit in seconds for output or for the end. Tailspan starts in about four seconds."""
 FREE_PORTS = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
 _PORTS = {
     "grpc": r":(\d+) \(gRPC",
@@ -26,11 +26,11 @@ class ProgramError(Exception):
 
 
 class Program:
-    """A running program, for a `with` statement.
+    """A running program, for use in a `with` statement.
 
     Args:
         folder: the working directory, which also contains the program's output.
-        environ: environment variables in addition to those of this process.
+        environ: environment variables in addition to the variables of this process.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class Program:
         return self.output.read_text(errors="replace")
 
     def wait_for(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Wait until the output matches a pattern. Return its last group, or the whole match.
+        """Wait until the output matches a pattern. Return the match's last group, or the whole
+        match.
 
         Raises:
             ProgramError: the program ended first, or the time limit was exceeded.
@@ -77,13 +78,14 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal if one is given, wait for the end, and return the exit status."""
+        """Send a signal if there is one. Wait for the end of the program, and return its exit
+        status."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
     def stop(self, within_s: float = 30) -> None:
-        """Ask the program to end, and kill it if it does not."""
+        """Ask the program to end. Kill the program if it does not end."""
         if self.process.poll() is None:
             self.process.send_signal(SIGTERM)
             try:
@@ -104,11 +106,11 @@ class Program:
 
 
 class Tailspan(Program):
-    """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
+    """A running `tailspan up` or `tailspan collect`. It uses free ports unless ports are given.
 
     Args:
         words: the subcommand and its options.
-        environ: environment variables in addition to those of this process.
+        environ: environment variables in addition to the variables of this process.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class MonitoredTailspan:
     simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """The data in the response of Prometheus' API."""
+        """The data in a response of the Prometheus API."""
         query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             document = json.loads(answer.read())

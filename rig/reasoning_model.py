@@ -5,8 +5,8 @@ Run it inside vLLM's own environment:
     python reasoning_model.py DIR
     python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
 
-The chat template begins the reasoning, which lasts until the model generates `</think>`. Random
-weights generate this token only with a `logit_bias`.
+The chat template begins the reasoning. The reasoning lasts until the model generates `</think>`.
+Random weights generate this token only with a `logit_bias`.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-For each architecture, pip selects the files of the tested versions (constraints.txt) for the
-image's Python. The download address is configured when the image is built.
+For each architecture, pip selects the files for the Python of the image. It uses the tested
+versions in constraints.txt. The build of the image configures the download address.
 """
 
 import json
@@ -18,7 +18,8 @@ ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Platform tags of the image's Debian 12. pip does not derive older tags from newer ones."""
+"""Platform tags of Debian 12, on which the image is based. pip does not derive older tags from
+newer tags."""
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""
 
@@ -29,7 +30,7 @@ HEADER: Final = """\
 
 
 def needed() -> list[str]:
-    """The requirements of tailspan and tailspan-vllm, with all extras for users."""
+    """The requirements of tailspan and tailspan-vllm, with all optional dependencies for users."""
     application, plugin = (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         for folder in (ROOT, ROOT / "instrumentation")

@@ -1,6 +1,6 @@
 """Downloads vLLM's Rust front end, which the CPU build lacks.
 
-Downloads the published wheel of the same version (330 MB) with pip, and keeps only `vllm-rs`.
+pip downloads the published wheel of the same version (330 MB). Only `vllm-rs` is kept.
 
     python -m rig.rust_front_end
 """
@@ -21,7 +21,7 @@ _LIMIT_S: Final = 300
 
 
 def ensure_rust_front_end() -> Path:
-    """The program, downloaded if it is missing.
+    """The path of the program, which is downloaded if missing.
 
     Raises:
         ProgramUnavailableError: the wheel cannot be downloaded in time, or lacks the program.

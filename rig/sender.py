@@ -1,4 +1,4 @@
-"""OTLP senders that send each message until it is acknowledged, to check that nothing is lost."""
+"""OTLP senders that resend each message until it is acknowledged, to check that nothing is lost."""
 
 import threading
 import time

@@ -41,8 +41,8 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
     """The command line of a server on `port`.
 
     Args:
-        server: the command of another server, such as `vllm serve FOLDER`; empty for the tiny
-            model.
+        server: the command of another server, such as `vllm serve FOLDER`. If it is empty, the tiny
+            model is served.
     """
     return [
         *(server or TINY_SERVER),
@@ -53,12 +53,13 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 
 
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server that sends telemetry to `endpoint`. `given` overrides it."""
+    """The environment of a server that sends telemetry to `endpoint`. Variables in `given` take
+    precedence."""
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
 
 def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Whether /health became healthy in time."""
+    """Wait for /health. Return whether it became healthy in time."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -70,7 +71,7 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 def empty_prefix_cache(port: int) -> None:
-    """Empty a server's prefix cache. It must run with `VLLM_SERVER_DEV_MODE=1`.
+    """Empty a server's prefix cache. The server must run with `VLLM_SERVER_DEV_MODE=1`.
 
     Raises:
         urllib.error.HTTPError: the server refused.
@@ -83,7 +84,7 @@ def empty_prefix_cache(port: int) -> None:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end. Kill it if it does not end in time."""
+    """Ask the server to end. Kill the server if it does not end in time."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:
@@ -99,7 +100,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
-    """The ids of the server's processes that run no engine."""
+    """The ids of the server's processes that do not run an engine."""
     engines = (b"EngineCore", b"Worker")
     return [
         process for process, line in _processes(server) if not any(each in line for each in engines)

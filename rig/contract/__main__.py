@@ -4,8 +4,9 @@ python -m rig.contract                            every supported version; write
 python -m rig.contract --versions 0.12,0.32       only these versions; writes no file
 python -m rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
 
-A hook is a name inside vLLM that the plugin uses. Exit status 0: every required hook exists. 1: a
-required hook is missing or different. 2: wrong usage, or a version could not be read.
+A hook is a name inside vLLM that the plugin uses. The exit status is 0 if every required hook
+exists. It is 1 if a required hook is missing or different. It is 2 if the usage is wrong, or if a
+version could not be read.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """The folders of the sources by version, and the reason for each version that is missing."""
+    """The folder with each version's sources, and the reason for each missing version."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ class SourceTree:
         """The module at this path, or None if there is no file.
 
         Raises:
-            ValueError: the file is not Python, or its syntax is newer than this Python.
+            ValueError: the file is not Python, or this Python does not support its syntax.
         """
         if path not in self._modules:
             file = self._root / path
@@ -33,7 +33,7 @@ class SourceTree:
         return self._modules[path]
 
     def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
-        """The class with this name from the first of these modules that defines it."""
+        """The class with this name. The first of these modules that defines it is used."""
         for path in paths:
             module = self.module(path)
             node = module.classes.get(name) if module else None
@@ -42,7 +42,7 @@ class SourceTree:
         return None
 
     def under(self, folder: str) -> Iterator["Module"]:
-        """Yield every module in a folder and its subfolders, by path."""
+        """Yield every module in a folder and its subfolders, in the order of the paths."""
         for file in sorted((self._root / folder).rglob("*.py")):
             if module := self.module(file.relative_to(self._root).as_posix()):
                 yield module
@@ -71,7 +71,7 @@ class Module:
         }
 
     def function(self, qualified: str) -> Function | None:
-        """A function `f`, or a method `Class.f`."""
+        """The function with this name, such as `f` or the method `Class.f`."""
         owner, _, name = qualified.rpartition(".")
         holder: ast.AST | None = self.classes.get(owner) if owner else self.node
         body = getattr(holder, "body", [])
@@ -101,7 +101,7 @@ class Class:
 
     @cached_property
     def lineage(self) -> list["Class"]:
-        """This class and its base classes in this tree, nearest first."""
+        """The class and its base classes in this tree. The nearest class is first."""
         found: list[Class] = []
         pending = [self]
         while pending:
@@ -118,7 +118,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """The method that an instance uses, which may be inherited."""
+        """The method that an instance of the class uses. The instance may inherit it."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:
@@ -127,7 +127,7 @@ class Class:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """The names of fields, class attributes, methods, and attributes set in methods."""
+        """The names of fields, class attributes and methods, and of attributes that methods set."""
         found: set[str] = set()
         for owner in self.lineage:
             for node in owner.node.body:
@@ -153,7 +153,7 @@ class Class:
 
 
 def leading_parameters(function: Function) -> list[str]:
-    """The names of the parameters that may be passed by position, without `self`."""
+    """The names of the parameters that callers may pass by position. `self` is omitted."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
@@ -168,7 +168,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """The values of `name=` arguments anywhere in a module, with `{}` for computed parts."""
+    """The values of all `name=` arguments in a module. `{}` replaces computed parts."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
@@ -209,5 +209,5 @@ def _set_on_self(function: Function) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def normalised_text(function: Function) -> str:
-    """The text of a function without comments and with uniform spacing."""
+    """The text of a function, without comments and with uniform spacing."""
     return ast.unparse(function)

@@ -10,7 +10,7 @@ from rig.contract.table import CONTRACT, FIRST, HOOKS, LAST, Hook
 COMMAND = "python -m rig.contract"
 
 Findings = dict[str, RequirementFinding]
-"""One version's findings by `Hook.what`."""
+"""The findings for one version. The keys are `Hook.what`."""
 
 
 def check(tree: SourceTree) -> Findings:

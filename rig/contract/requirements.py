@@ -34,7 +34,7 @@ class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
-        """Check the modules `where` of a source tree."""
+        """Check the modules of a source tree that `where` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class RequiredMethod:
 
     Attributes:
         takes: the names of the leading parameters. If the plugin wraps the method, `guard.argument`
-            looks for them by name, then by position. If it implements the method, vLLM's calls with
-            keywords must use these names.
+            looks for each parameter by name, then by position. If the plugin implements the method,
+            vLLM's calls with keywords must use these names.
         called_on: the last parts of the names of the objects on which vLLM calls the method.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder with subclasses. If they override the method, they must call
+        overridden_in: a folder with subclasses. A subclass that overrides the method must call
             super().
     """
 
@@ -87,8 +87,8 @@ class RequiredMethod:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Whether the plugin's replacement, with the parameters `takes` and any others, accepts
-        this call."""
+        """Whether the plugin's replacement accepts this call. It has the parameters `takes` and any
+        others."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -136,7 +136,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class RequiredConstant:
-    """A constant of a module whose text, or tuple of texts, must be in `known`."""
+    """A constant of a module. Its text, or its tuple of texts, must be in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -176,9 +176,9 @@ class ProcessName:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A function whose source, as `ast.unparse` writes it, must contain one of these texts.
+    """A function whose source must contain one of these texts, as `ast.unparse` writes it.
 
-    If `never`, it must contain none of them.
+    If `never` is set, the source must contain none of these texts.
     """
 
     function: str
@@ -247,7 +247,7 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
-    """The modules at these paths. For a folder, all modules in it."""
+    """The modules at these paths. A folder stands for all modules inside it."""
     for path in paths:
         if path.endswith(".py"):
             if module := tree.module(path):

@@ -1,7 +1,7 @@
 """Finds and downloads vLLM's published sources with pip's client, without building them.
 
-`pip download` would run a source archive's build backend. This module uses only pip's classes for
-the index and for HTTP sessions, with pip's proxy, certificate and credentials.
+`pip download` would run the build backend of a source archive. This module uses only pip's classes
+for the index and for HTTP sessions. pip's proxy, certificate and credentials apply.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders that are stored: more than the contract needs, so that a new requirement rarely needs
-another download."""
+"""The folders to store. There are more than needed, so that new requirements rarely need a
+download."""
 FILE_LIMIT_BYTES = 4_000_000
-"""Larger files are not read. This is over ten times the size of vLLM's largest module."""
+"""Larger files are not read. vLLM's largest module is less than a tenth of this size."""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
@@ -61,7 +61,7 @@ class Release:
 
 
 def minor_of(version: str) -> tuple[int, int]:
-    """(0, 12) for "0.12", "0.12.0" or "0.12.0.post1"."""
+    """The minor version, such as (0, 12) for "0.12" or "0.12.0.post1"."""
     try:
         major, minor = version.split(".")[:2]
         return int(major), int(minor)
@@ -79,8 +79,9 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """The newest release of each minor version, in ascending order, without yanked and
-        pre-releases.
+        """The newest release of each minor version, in ascending order.
+
+        Yanked releases and pre-releases are omitted.
 
         Raises:
             NoSourceError: the index lists no release.
@@ -120,8 +121,8 @@ class Index:
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
-        # pip's headers. With others, the HTTP layer could unpack the archive before its digest is
-        # computed.
+        # These are pip's headers. With other headers, the HTTP layer could unpack the archive
+        # before its digest is computed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -143,12 +144,12 @@ class Index:
     def read_wheel(self, release: Release, folder: Path) -> int:
         """Store the required files of a wheel, and return their number.
 
-        Only their byte ranges are downloaded: about a thousandth of a wheel's 500 MB. The digest of
-        the
-        whole wheel cannot be checked, but `zipfile` checks each file's checksum.
+        Only the byte ranges of these files are downloaded. They are about a thousandth of a wheel's
+        500 MB. The digest of the whole wheel cannot be checked, but `zipfile` checks each file's
+        checksum.
 
         Raises:
-            NoSourceError: this pip or the index does not support reading ranges of an archive.
+            NoSourceError: this pip or the index cannot read ranges of an archive.
         """
         try:
             from pip._internal.network import lazy_wheel
@@ -181,7 +182,7 @@ def _no_part(release: Release, error: Exception) -> NoSourceError:
 
 
 def _preference(candidate: Any) -> tuple[Any, bool]:
-    """Sort key: newer versions first, then archives before wheels."""
+    """A sort key that puts newer versions first, and archives before wheels."""
     return candidate.version, not candidate.link.is_wheel
 
 
@@ -197,14 +198,15 @@ def open_index() -> Iterator[Index]:
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Indexes that do not contain vLLM cause warnings.
+        # pip warns about each index that does not contain vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
-            # Releases for other Pythons and machines are accepted: the source is only read.
+            # Accept releases for other Python versions and machines, because the source is only
+            # read.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -214,10 +216,10 @@ def open_index() -> Iterator[Index]:
 
 
 def keep(archive: Path, folder: Path) -> int:
-    """Unpack the Python files under `KEPT` without the archive's top folder, and return their
-    number.
+    """Unpack the Python files under `KEPT`, and return their number.
 
-    Only regular files are written, and only inside `folder`.
+    The archive's top folder is removed from the paths. Only regular files are written, and only
+    inside `folder`.
     """
     kept = 0
     with tarfile.open(archive, "r|gz") as tar:
@@ -269,7 +271,7 @@ class Cache:
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, report: Progress) -> Path:
-        """The sources of a release, downloaded if necessary.
+        """The sources of a release. They are downloaded if the cache lacks them.
 
         Raises:
             NoSourceError: the sources are not available.
@@ -300,7 +302,8 @@ class Cache:
             partial.rename(folder)
             report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # The error's message may contain a host name, and the reason appears in the docs.
+            # The reason appears in the docs, so omit the error's message: it may contain a host
+            # name.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

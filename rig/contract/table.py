@@ -42,9 +42,9 @@ class Hook:
     Attributes:
         where: the modules that contain the name in a supported version.
         read_by: the file of `tailspan_vllm` that uses the name.
-        otherwise: the effect on Tailspan if the name is missing or different. None: the plugin uses
-            the name without a check. "the same effect as for OTHER": the name is used only if OTHER
-            exists.
+        otherwise: the effect on Tailspan if the name is missing or different. If it is None, the
+            plugin uses the name without a check. The text "the same effect as for OTHER" means that
+            the plugin uses the name only if OTHER exists.
     """
 
     what: str
@@ -968,7 +968,7 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""`VllmConfig.<part>_config`: its class, and the attributes in the fingerprint."""
+"""The class of each `VllmConfig.<part>_config`, and its attributes in the fingerprint."""
 
 _FINGERPRINT = (
     Hook(
@@ -1197,6 +1197,6 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Native spans": _NATIVE,
     "/metrics": _METRICS,
 }
-"""All rows by part of vLLM."""
+"""All hooks, grouped by part of vLLM."""
 
 HOOKS: tuple[Hook, ...] = tuple(hook for hooks in CONTRACT.values() for hook in hooks)

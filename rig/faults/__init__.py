@@ -1,1 +1,1 @@
-"""Faults on a real vLLM, one per cause of slow requests, with their ground truth."""
+"""Faults on a real vLLM with their ground truth, one for each cause of slow requests."""

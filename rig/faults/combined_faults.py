@@ -18,7 +18,7 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The latency to explain, by pair of faults."""
+"""The pairs of faults, and the latency to explain for each pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class _Both:
 
 
 def together(first: ServerFault, second: ServerFault) -> ServerFault:
-    """Both faults as one. The second must have been created from the traffic of the first."""
+    """Combine two faults into one. The second fault must be based on the traffic of the first
+    fault."""
     name = f"{first.cause}{AND}{second.cause}"
     return replace(
         second,

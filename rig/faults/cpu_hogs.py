@@ -23,8 +23,8 @@ while os.getppid() == int(sys.argv[1]):
 @contextmanager
 def running_hogs(count: int) -> Iterator[None]:
     """Run a number of CPU-bound processes while the context is open."""
-    # Linux can divide CPU time equally between sessions, so each process gets its own. In one
-    # session, they would together get only as much as the server.
+    # Linux can divide CPU time equally between sessions, so each process gets its own session. In
+    # one session, all processes together would get only as much CPU time as the server.
     command = [sys.executable, "-c", _HOG, str(os.getpid())]
     hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
@@ -49,9 +49,10 @@ class Hogs:
 
 
 def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Start two CPU-bound processes per core, with the server's own priority.
+    """Start two CPU-bound processes per core, with the same priority as the server.
 
-    On a machine with an NVIDIA GPU, start one process that uses the GPU instead, at any severity.
+    On a machine with an NVIDIA GPU, start one process that uses the GPU instead. The severity then
+    has no effect.
     """
     if has_gpu():
         return ServerFault(

@@ -23,18 +23,18 @@ class ExplanationResult:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes found, by their share of the latency increase, largest first."""
+    """The causes that the diagnosis found, sorted by their share of the increase."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The lowest and highest plausible share of each cause; empty without a replay."""
+    """The lowest and the highest plausible share of each cause. It is empty without a replay."""
     not_replayed: str | None
     """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None
-    """Explained requests / all requests; None if all are explained."""
+    """The share of the requests that were explained, or None if all were explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """CPUs that other processes used before and during the fault; None if unknown."""
+    """CPUs that other processes used before and during the fault, or None if unknown."""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -55,8 +55,8 @@ class ExplanationResult:
     def right(self) -> bool:
         """Whether the verdict is right.
 
-        One fault: its cause has the largest share. Two: both are among the first three. None: no
-        incident.
+        The cause of a single fault must have the largest share. The causes of two faults must be
+        among the first three. Without a fault, there must be no incident.
         """
         if not self.causes:
             return self.verdict == NO_INCIDENT
@@ -70,7 +70,7 @@ def evaluate_explanation(case: Path, tailspan: Path | None = None) -> Explanatio
 
     Args:
         case: a folder with tailspan.db and truth.json.
-        tailspan: path of the command; None for the one beside this Python.
+        tailspan: the path of the command. By default, the command beside this Python is used.
 
     Raises:
         RuntimeError: the command failed.
@@ -104,7 +104,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            # The tiny model meets realistic objectives even during a fault.
+            # With the tiny model, requests meet realistic objectives even during a fault.
             "--by-size",
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),

@@ -17,8 +17,8 @@ class DisturbedServer(Protocol):
         ...
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Restart the server at the same address with these arguments. Return when it serves
-        requests."""
+        """Restart the server at the same address with these arguments. Return when the server is
+        ready."""
         ...
 
 
@@ -26,7 +26,7 @@ Disturb = Callable[[DisturbedServer, random.Random], AbstractContextManager[None
 
 
 def undisturbed(server: DisturbedServer, draw: random.Random) -> AbstractContextManager[None]:
-    """For a fault that consists only of traffic."""
+    """Do nothing, for a fault that consists only of traffic."""
     return nullcontext()
 
 
@@ -36,7 +36,7 @@ class ServerFault:
 
     cause: str
     metric: str
-    """As in `tailspan explain --metric`."""
+    """The latency to explain, as in `tailspan explain --metric`."""
     usual: PlannedTraffic
     during: PlannedTraffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
@@ -44,9 +44,12 @@ class ServerFault:
     arguments_after: tuple[str, ...] | None = None
     """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients may connect late. The fault's window then ends with the last response."""
+    """Whether clients may connect late. If so, the fault's window ends with the last response."""
     notes: dict[str, float] = field(default_factory=dict)
 
 
 Make = Callable[[random.Random, float, PlannedTraffic], ServerFault]
-"""Creates a fault from random numbers, a severity (1: clearly visible) and the usual traffic."""
+"""Creates a fault from random numbers, a severity and the usual traffic.
+
+At severity 1, the fault is clearly visible.
+"""

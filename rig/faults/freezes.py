@@ -1,4 +1,4 @@
-"""A fault that stops the engine core repeatedly, with SIGSTOP and SIGCONT."""
+"""A fault that repeatedly stops the engine core, with SIGSTOP and SIGCONT."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The case without a fault, in which no cause should be found."""
+"""A case without a fault. The diagnosis should find no cause."""
 
 import random
 

@@ -1,7 +1,7 @@
 """Sends each request at its own time, even if earlier requests are still unanswered.
 
-Clients that waited for responses would send fewer requests to a slow server, and its queue would
-stay short.
+A client that waits for responses sends fewer requests to a slow server. The server's queue would
+then stay short.
 """
 
 import http.client

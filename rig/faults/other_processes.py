@@ -42,7 +42,7 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures the CPU time of other processes since its creation."""
+    """Measures the CPU time of other processes since the meter's creation."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -52,14 +52,14 @@ class Meter:
         """The mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The difference can be negative: this program's ended processes are missing in the second
-        # reading.
+        # The difference can be negative, because the second reading lacks the program's ended
+        # processes.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """CPU time in seconds of all CPUs, and of this program's processes."""
+    """CPU time in seconds of all CPUs, and CPU time in seconds of this program's processes."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

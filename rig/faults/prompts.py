@@ -59,7 +59,7 @@ def longer_prompts(draw: random.Random, severity: float, usual: PlannedTraffic) 
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Remove the shared prefix from some prompts; the severity determines how many."""
+    """Remove the shared prefix from some prompts. The severity determines how many."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return ServerFault(
         cause="prefix_cache_miss",
@@ -75,7 +75,8 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffi
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send prompts of a hundred kilobytes, of which the engine receives the last hundred tokens."""
+    """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens of
+    each."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return ServerFault(

@@ -1,4 +1,4 @@
-"""Faults of the request rate: more requests than the batch or the memory can hold."""
+"""Faults of the request rate. More requests arrive than the batch or the memory can hold."""
 
 import random
 from dataclasses import replace
@@ -91,7 +91,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraff
 
 
 def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send requests that start with few KV-cache blocks and grow until no block is free."""
+    """Send requests that start with few KV-cache blocks, and grow until no block is free."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,

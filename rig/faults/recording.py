@@ -1,7 +1,7 @@
-"""Records faults: a server under its usual load, then under a fault, in one database.
+"""Records faults. A server runs under its usual load, and then under a fault.
 
-Faults with the same server arguments share a server, and faults with the same usual traffic share
-its recording. The ground truth is stored beside each database.
+Each fault has its own database, and its ground truth is stored beside the database. Faults with the
+same server arguments share a server. Faults with the same usual traffic share its recording.
 """
 
 import json
@@ -26,7 +26,7 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 EXPORTED_S = 7.0
-"""Seconds until the last data is in the database. Servers export every five seconds."""
+"""Seconds to wait until the database has the last data. Servers export every five seconds."""
 
 
 class RecordingError(Exception):
@@ -212,7 +212,7 @@ def _suffer(
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
-    # Periods have equal seeds, so earlier prompts could still be cached.
+    # Each period has the same seed, so prompts of an earlier period could still be cached.
     serve.empty_prefix_cache(server.port)
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
         window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
@@ -237,8 +237,10 @@ def _suffer(
 def record_interval(
     server: RunningServer, traffic: PlannedTraffic, seed: str, seconds: float
 ) -> tuple[RecordedInterval, int, int]:
-    """Send one period's traffic. Return the period, and the numbers of answered and unanswered
-    requests."""
+    """Send the traffic of one period.
+
+    Return the period, and the numbers of answered and unanswered requests.
+    """
     meter = Meter()
     begun_s = time.time()
     outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))

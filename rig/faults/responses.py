@@ -34,8 +34,8 @@ def network_or_client(draw: random.Random, severity: float, usual: PlannedTraffi
     return ServerFault(
         cause="network_or_client",
         metric="e2e",
-        # Buffers of the kernel and the server can store up to 200 kB, so that the server would not
-        # wait.
+        # The kernel and the server buffer up to 200 kB. With shorter responses, the server would
+        # not wait.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
         usual=replace(usual, extra=(reports,)),
         during=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),

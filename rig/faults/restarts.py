@@ -30,7 +30,8 @@ class Restarting:
 
 
 def cold_start(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Restart the server under load. Afterwards, all waiting clients connect at the same time."""
+    """Restart the server under load. After the restart, all waiting clients connect at the same
+    time."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     arguments = ("--max-num-seqs", "4")
     return ServerFault(

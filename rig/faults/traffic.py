@@ -1,4 +1,4 @@
-"""The clients' traffic: Poisson arrivals that a seed determines.
+"""The clients' traffic. Requests arrive as a Poisson process that a seed determines.
 
 The rig's tokeniser has one token per byte, so a prompt of n characters has n tokens.
 """
@@ -19,10 +19,11 @@ class PlannedTraffic:
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Tokens in each prompt's prefix. If `shared`, all prompts of a tenant have the same prefix."""
+    """Tokens in each prompt's prefix. If `shared` is set, all prompts of a tenant have the same
+    prefix."""
     shared: bool = True
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Minimum and maximum prompt tokens after the prefix, drawn uniformly."""
+    """Minimum and maximum prompt tokens after the prefix. The distribution is uniform."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True
@@ -31,7 +32,7 @@ class PlannedTraffic:
     extra: tuple["PlannedTraffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
-        """The calls in order of time, each with its seconds from the start."""
+        """The calls in order of time. Each call has its time in seconds from the start."""
         found = list(self._own(seed, duration_s))
         for number, other in enumerate(self.extra):
             found += other.arrivals(f"{seed}/{number}", duration_s)
@@ -42,7 +43,7 @@ class PlannedTraffic:
         at_s = 0.0
         while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
             tenant = draw.choice(self.tenants)
-            # A tenant's prefix does not depend on the period's seed.
+            # A tenant has the same prefix in all periods, whatever the seed of the period.
             prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
             yield (
                 at_s,

@@ -1,12 +1,12 @@
 """Convert between a page's address and a view. Pure.
 
-A view is the reader's selection. The address is untrusted input: a parameter that cannot be parsed
+A view is the reader's selection. The address is untrusted input. A parameter that cannot be parsed
 gets its default, and the page shows a notice. The path selects the page (`root-cause?last=1h`).
-Links in alerts and dashboards name it in the query (`?page=root-cause`), and the server redirects
-them.
+Links in alerts and dashboards name the page in the query (`?page=root-cause`), and the server
+redirects these links.
 
     last=15m                    the last 15 minutes, live
-    last=15m&to=1763635452      the 15 minutes before that instant, paused
+    last=15m&to=1763635452      the 15 minutes before the instant `to`, paused
     from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft                the latency that the page shows
     model=… replica=… tenant=… route=… outcome=…
@@ -66,28 +66,28 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Former page names in older links, and the present names."""
+"""Former page names, which older links contain, and the present names."""
 
 _SETTINGS: Final = (
     *("measure", "incident", "decide", "by", "per", "change", "sweep", "region", "endpoint"),
     *("quantile", "budget"),
 )
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum characters. The incident of a group of an SLO contains label values of up to 256
-characters each."""
+"""Maximum characters of an incident. For a group of an SLO, an incident contains label values of up
+to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """The page of an address without a path."""
+    """The page of an address without a path. The query may name the page."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """The new address of a link without a path, or None if it shows the first page.
+    """The new address of a link without a path, or None if the link shows the first page.
 
     `query` has no question mark.
     """
@@ -160,9 +160,9 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 
 
 def parameters(view: View) -> dict[str, str]:
-    """Return the query parameters of a view, the inverse of `parse`.
+    """Return the query parameters of a view. This is the inverse of `parse`.
 
-    Parameters with default values are omitted, except the range.
+    Parameters with default values are omitted, except for the range.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -210,7 +210,8 @@ def _one_of(
 def _latencies(page: str) -> list[str]:
     """The latencies that a page's address may contain.
 
-    A page without a latency control accepts all of them, to pass them on to other pages.
+    A page without a latency control accepts all latencies, because its links pass them on to other
+    pages.
     """
     there = BY_KEY[page]
     return [
@@ -225,7 +226,7 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 
 
 def link(view: View) -> str:
-    """The address of a view, relative to any page. Values above `LONGEST_ID` characters are
+    """The address of a view, relative to any page. Values longer than `LONGEST_ID` characters are
     omitted."""
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
@@ -238,7 +239,10 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """The request key in a pasted link or key; any other text unchanged; None for no text."""
+    """Return the request key that a pasted link or text contains, or None for an empty text.
+
+    Return any other text unchanged.
+    """
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, query = text.partition("?")

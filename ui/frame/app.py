@@ -47,9 +47,9 @@ FIRST_MINUTE_S: Final = 1
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key: the view with drawn navigation and controls."""
+"""Session key of the view whose controls were drawn."""
 DRAWN: Final = "drawn"
-"""Session key: the view with drawn data."""
+"""Session key of the view whose data was drawn."""
 
 
 def show() -> None:
@@ -123,7 +123,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Only for a new view: the spinner moves the page for a moment.
+        # Show the spinner only for a new view, because it moves the page for a moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -170,7 +170,10 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident in the address without changing it, which would cost a press of Back."""
+    """Show the incident in the address.
+
+    The address does not change, so the reader need not press Back once more.
+    """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -184,7 +187,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """The values of a label in a range, extended to whole minutes to share cache keys."""
+    """The values of a label in a range. Whole minutes are read, so that views share cache keys."""
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -212,6 +215,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit's first call is while it runs the page: a rerun then would never end.
+    # Streamlit first calls this function while it runs the page. A rerun would then never end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

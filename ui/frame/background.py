@@ -1,6 +1,6 @@
-"""Slow answers of live pages, computed in a thread, once for all viewers.
+"""Slow answers of live pages. A thread computes each answer once for all viewers.
 
-A page shows the newest finished answer and starts the next.
+A page shows the newest finished answer, and starts the computation of the next.
 """
 
 import logging
@@ -19,7 +19,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""An answer contains no row per request."""
+"""An answer is small, because it contains no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -49,10 +49,10 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Compute an answer in the thread, unless this version is computed or the subject's is
-        running.
+        """Compute an answer in the thread, unless this version is already computed.
 
-        A failure is logged. After a store error, the version is computed again.
+        If an answer about the subject is being computed, no further computation starts. Failures
+        are logged. After a store error, the version is computed again.
 
         Args:
             subject: what the answer is about. Only its newest answer is kept.
@@ -91,7 +91,7 @@ class Background:
 
 
 def background(engine: Engine) -> Background:
-    """The answers of one database, shared by viewers with the same access."""
+    """The answers for one database. Viewers with the same access share them."""
     found: Background = _of(cache_key(engine))
     return found
 

@@ -1,4 +1,4 @@
-"""The command that prints a page's result in a terminal, with times in UTC. Pure."""
+"""The command that prints a page's result in a terminal. Times are in UTC. Pure."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ from ui.kit.wording import plain
 LONGEST_VALUE: Final = 256
 """Maximum characters of a filter's value, as for labels in the store."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
-"""Options of `tailspan what-if`. Other changes are values of `--set`."""
+"""Changes that are options of `tailspan what-if`. All other changes are values of `--set`."""
 
 
 def command(view: View, window: Window, now_unix_ns: int) -> str | None:
-    """The command of a view, or None."""
+    """The command that prints a view's result, or None."""
     if view.page == "request":
         request = view.request
         if isinstance(request, RequestKey):

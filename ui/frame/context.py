@@ -22,8 +22,8 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds from a range's end until its data is complete. Spans arrive within 5 s; bills and rollups
-follow when their minute has ended."""
+"""Seconds from a range's end until its data is complete. Spans arrive within 5 s. Bills and rollups
+are complete when their minute has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Context:
 
     @property
     def window(self) -> Window:
-        """The selected range. A live one ends at a multiple of the refresh interval, so that
-        viewers share reads."""
+        """The selected range. The end of a live range is a multiple of the refresh interval, so
+        that viewers share reads."""
         now_unix_ns = self.now_unix_ns
         if self.view.live and self.view.last is not None:
             step_ns = self.page.refresh_s[self.view.last] * SECOND_NS
@@ -61,7 +61,7 @@ class Context:
         """Return the result of `read`, from the cache if possible.
 
         Args:
-            more: the key besides page, range and filters.
+            more: the parts of the cache key besides page, range and filters.
             large: whether the result has a row per request.
 
         Raises:
@@ -73,7 +73,7 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # Results from incomplete data must not be used when the data is complete.
+        # When the data of a range is complete, results from incomplete data must not be used.
         key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
@@ -83,7 +83,7 @@ class Context:
         return self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Seconds without new data, if any, of a live page."""
+        """Seconds without new data on a live page, or None if data arrives."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
@@ -108,7 +108,7 @@ class PageData(Protocol):
 
 
 class PageModule(Protocol):
-    """The module `page` of a page's folder."""
+    """The interface of the module `page` in a page's folder."""
 
     def read(self, context: Context) -> PageData:
         """Read the store.
@@ -123,7 +123,7 @@ class PageModule(Protocol):
 
 
 class CannotShow(Exception):  # noqa: N818 -- it names the state of the page
-    """The page cannot be shown. `sentence` is the headline, `reason` the problem and its fix."""
+    """The page cannot be shown. `sentence` is the headline. `reason` is the problem and its fix."""
 
     def __init__(self, sentence: str, reason: str) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""The controls above a page. They show the view, and their callbacks change it."""
+"""The controls above a page. They show the view, and their callbacks change the view."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ SPLIT_BY: Final = {
 }
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""Disables a filter. No label has an empty value."""
+"""The choice that disables a filter. No label has an empty value."""
 
 
 def bar(
@@ -89,7 +89,7 @@ def bar(
 def setting(
     name: str, label: str, options: Sequence[str], shown: Callable[[str], str] = str
 ) -> None:
-    """A choice for a field of the view. The control has the same key."""
+    """A choice for a field of the view. The control has the same key as the field."""
     st.session_state[name] = getattr(navigation.current(), name)
     st.segmented_control(
         label,
@@ -341,7 +341,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The widget omits seconds. Keep them if the reader did not change this end.
+        # The widget omits seconds. If the reader did not change this end, keep its seconds.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -351,6 +351,9 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Local time in whole minutes. Streamlit reports dropped seconds as a change."""
+    """Local time in whole minutes, because the widget drops seconds.
+
+    Streamlit would report the dropped seconds as a change.
+    """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

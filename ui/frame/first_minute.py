@@ -13,8 +13,8 @@ from ui.kit import wording
 
 
 def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> BackfillProgress | None:
-    """How much of the simulated past has arrived; None if none is arriving."""
-    # Without objectives on probes: the simulator sends no probes.
+    """The part of the simulated past that has arrived, or None if no past data is arriving."""
+    # Omit objectives on probes, because the simulator sends no probes.
     names = [each.name for each in objectives.counted if isinstance(each.indicator, Goodput)]
     question = FirstMinute.of(os.environ, names)
     return None if question is None else backfill_progress(engine, question, now_unix_ns)

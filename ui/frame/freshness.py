@@ -50,7 +50,7 @@ def _drawn(context: Context) -> str:
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
-    """The headline of a page without new data."""
+    """The headline of a page that receives no new data."""
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer bad' role='alert'><b>No data for {wording.span(silent)}.</b>"
@@ -60,7 +60,7 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
 
 
 def band(simulated: bool) -> None:
-    """Show a band if data is simulated. It stays visible while the reader scrolls."""
+    """Show a band if data is simulated. The band stays visible while the reader scrolls."""
     if simulated:
         st.html(
             "<div class='band' role='status'>"

@@ -1,7 +1,8 @@
 """The range and the baseline of a link to an incident.
 
-They come from the stored explanation, or else from `tailspan explain --incident`, once when the
-address is opened. Links on the page contain them, so that "Copy link" reproduces the view.
+They come from the stored explanation. Without a stored explanation, they are computed once, as in
+`tailspan explain --incident`. Links on the page contain them, so that "Copy link" reproduces the
+view.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ from ui.kit.wording import plain
 
 
 class IncidentSelection(NamedTuple):
-    """The view of an incident. If it was not found, `row` is None and `notice` gives the reason."""
+    """The view of an incident. If the incident was not found, `row` is None and `notice` gives the
+    reason."""
 
     view: View
     row: IncidentRow | None = None
@@ -40,7 +42,8 @@ class IncidentSelection(NamedTuple):
 def find(
     engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int
 ) -> IncidentSelection:
-    """Return the view of the incident in an address. An open incident ends at `now_unix_ns`."""
+    """Return the view of the incident in an address. For an open incident, the range ends at
+    `now_unix_ns`."""
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
     found = expanded(engine, objectives)
@@ -82,9 +85,10 @@ def find(
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """The incident that the view's address names, otherwise the leading one, if any.
+    """The incident that the view's address names, or else the leading incident, if any.
 
-    A "page" incident of the same SLO that overlaps a first "ticket" incident leads.
+    The first incident leads. If it is a "ticket" incident, a "page" incident of the same SLO that
+    overlaps it leads instead.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
@@ -94,7 +98,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """SLO, unix seconds if any, and whether the text could be parsed."""
+    """The SLO, the unix seconds if any, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

@@ -1,6 +1,7 @@
 """The session's view in the browser's address, and the links to other pages.
 
-The address changes only by a reader's choice or Back and Forward: a history entry is one choice.
+The address changes only by the reader's choices and by Back and Forward. A history entry is one
+choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,14 +20,14 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _REPLACED: Final = "replaced_addresses"
-"""Session key: addresses that choices replaced, until the browser sends the newest address."""
+"""Session key of replaced addresses, until the browser sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
-"""Session key: Streamlit's page objects."""
+"""Session key of Streamlit's page objects."""
 
 
 def choose(show: Callable[[], None]) -> None:
-    """Run the page that the address selects. `show` draws it."""
+    """Run the page that the address selects. `show` draws the page."""
     pages = {
         page.key: st.Page(show, title=page.name, url_path=page.key, default=page is PAGES[0])
         for page in PAGES
@@ -35,7 +36,8 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # The query names a page. `ui.serving.routes` redirects new page loads before this runs.
+        # The query names a page. New page loads do not reach this line, because `ui.serving.routes`
+        # redirects them.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages
@@ -79,12 +81,12 @@ def notices() -> list[str]:
 
 
 def warn(notice: str) -> None:
-    """Show this notice in place of the address's notices."""
+    """Show this notice, and remove the notices about the address."""
     st.session_state[_NOTICES] = [notice]
 
 
 def change(view: View) -> None:
-    """Change the view within the page, and write it to the address."""
+    """Change the view within the page, and write the view to the address."""
     st.session_state[_VIEW] = view
     st.session_state[_NOTICES] = []
     written = address.parameters(view)
@@ -96,7 +98,7 @@ def change(view: View) -> None:
 
 
 def go(view: View) -> None:
-    """Switch to a view, with one new entry in the browser's history."""
+    """Switch to a view. The browser's history gets one new entry."""
     if view.page == current().page:
         change(view)
         st.rerun()
@@ -112,8 +114,8 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only after a reader's change.
 
     After Back, the browser sends the new address with the widgets' old values, and Streamlit calls
-    their callbacks. They are ignored unless the browser sent the session's newest address, or one
-    in `_REPLACED`: the reader may choose again before the browser has received it.
+    their callbacks. A callback runs only if the browser sent the session's newest address, or an
+    address in `_REPLACED`. The reader may choose again before the browser has the newest address.
     """
 
     @wraps(callback)

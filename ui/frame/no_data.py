@@ -67,7 +67,8 @@ def nothing_in_view(context: Context) -> None:
 def ways_back(
     context: Context, newest_unix_ns: int | None, what: str, unfiltered: View | None
 ) -> None:
-    """Draw buttons that show the newest data, and that clear the filters, if there are any."""
+    """Draw a button that shows the newest data. If there are filters, draw a button that clears
+    them."""
     window = context.window
     with st.container(horizontal=True):
         if newest_unix_ns is not None and st.button(

@@ -17,12 +17,12 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""Parsed sets of files to keep: the current files, and edits that readers try on the SLOs page."""
+"""How many parsed sets of files to keep. Each edit that a reader tries on the SLOs page is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives in the files, their errors, and why the files cannot be read (`problem`)."""
+    """The objectives in the files, and their errors. `problem` is why the files cannot be read."""
 
     texts: Mapping[str, str]
     parsed: tuple[Objective, ...] = ()
@@ -32,17 +32,17 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """Those whose requests or probes Tailspan counts. Prometheus evaluates the others."""
+        """The objectives that Tailspan counts. Prometheus evaluates all others."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """A cache key."""
+        """A cache key that identifies the objectives."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
-    """Read the files that `tailspan up` was started with. Unchanged ones are not parsed again."""
+    """Read the files that `tailspan up` was started with. Unchanged files are not parsed again."""
     known = os.environ if environment is None else environment
     named = [each for each in known.get(OBJECTIVES_KEY, "").split(os.pathsep) if each]
     try:
@@ -56,7 +56,7 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
     """The objectives that the reader of this restricted database may see.
 
-    Files' texts are omitted if the reader may not see all requests.
+    If the reader may not see all requests, the texts of the files are omitted.
     """
     access = access_of(engine)
     if access is None or not access.limits_rows:
@@ -86,7 +86,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """The objectives' distinct thresholds for one latency, ascending."""
+    """The distinct thresholds of the objectives for one latency, in ascending order."""
     return sorted(
         {
             float(value)

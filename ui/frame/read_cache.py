@@ -1,6 +1,7 @@
-"""Cache store reads for viewers with the same access rights, which are part of the key.
+"""Cache store reads. Viewers with the same access rights share the results.
 
-A live range ends at a multiple of its refresh interval, so that its viewers have the same key.
+The end of a live range is a multiple of its refresh interval. All viewers of the range therefore
+have the same cache key.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,7 +19,7 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Readers with the same database and access rights count as one."""
+"""Readers with the same database and access rights count as one reader."""
 MAX_LARGE_RESULTS: Final = 4
 """A result with a million requests takes about 300 MB."""
 
@@ -28,12 +29,13 @@ Read = TypeVar("Read")
 def shared(
     engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Read], *, large: bool = False
 ) -> Read:
-    """Return the result of `read` for this key, from the cache if possible. Failures are not
-    cached.
+    """Return the result of `read` for this key, from the cache if possible.
+
+    Failures are not cached.
 
     Args:
         key: all values on which the result depends.
-        read: its result is shared, and must not be changed.
+        read: returns the result. Viewers share it, so it must not be changed.
         large: whether the result has a row per request.
     """
     kept = _read_large if large else _read_small
@@ -64,10 +66,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """The requests from which latency increases are explained, shared by viewers with the same
-    rights.
+    """The requests from which latency increases are explained.
 
-    Requests that they may not see are included without names.
+    Viewers with the same rights share the cache. Requests that the viewers may not see are included
+    without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -89,7 +91,7 @@ def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
 
 @dataclass(slots=True)
 class _Newest:
-    """The timestamp of the newest data, and when it last advanced while still old."""
+    """The timestamp of the newest data, and when old data last advanced it."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -101,7 +103,7 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Whether the newest data is older than `old_s` seconds, and advanced within them."""
+    """Whether the newest data is older than `old_s` seconds, and advanced within this time."""
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9
     if newest_unix_ns > last.at_unix_ns:

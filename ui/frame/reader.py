@@ -15,7 +15,7 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""They share the same connections."""
+"""All restricted engines share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
@@ -33,7 +33,7 @@ def readers_engine(engine: Engine) -> Engine:
     def find() -> tuple[Access | None]:
         return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
 
-    # Each minute again: a request may have added a group.
+    # Find the access again each minute, because a request may have added a group.
     minute = int(time.time()) // MINUTE_S
     (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
     return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)

@@ -23,7 +23,7 @@ SHORTEST_S: Final = 5.0
 """A shorter drag is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key: the dragged range and its view."""
+"""Session key of the dragged range and its view."""
 
 
 def chosen(context: Context) -> Window | None:
@@ -40,7 +40,7 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
         newselection={"line": {"color": context.ink.strong, "width": 1.5}},
     )
     figure.update_xaxes(fixedrange=False)
-    # Plotly would fade the bars outside the selection.
+    # Without this, Plotly would fade the bars outside the selection.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
     chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
 
@@ -48,7 +48,8 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:
     """Draw the actions for a dragged range.
 
-    "Explain it" opens `explain`, or else the Root cause page with the default baseline.
+    "Explain it" opens the view `explain`. Without `explain`, it opens the Root cause page with the
+    default baseline.
     """
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
@@ -71,7 +72,8 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """The range of a selection on a chart in this time zone, or None if it is too short."""
+    """The range of a selection on a chart, or None if it is too short. The chart's times are in
+    `zone`."""
     boxes = event.get("selection", {}).get("box", [])
     ends = boxes[0].get("x", []) if boxes else []
     try:

@@ -1,4 +1,4 @@
-"""The state of the SLOs, read once for all pages, which therefore show the same numbers."""
+"""The state of the SLOs. It is read once, so that all pages show the same numbers."""
 
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ class SloReads(NamedTuple):
 
     Attributes:
         at_s: the instant of the states, in unix seconds.
-        step: a number that changes every 15 s until the range's data is complete, then None. Counts
-            with it in their cache key are as recent as the states.
+        step: a number that changes every 15 s until the range's data is complete, and is then None.
+            Counts that have the step in their cache key are as recent as the states.
     """
 
     states: tuple[SloState, ...]

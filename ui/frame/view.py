@@ -23,12 +23,12 @@ LATENCIES: Final = {
     "first_content": "first_content_s",
 }
 CONTENT: Final = "first_content"
-"""Only some pages show it: rollups and replays do not have it."""
+"""Only some pages show the time to first content. Rollups and replays do not contain it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 DECIDERS: Final = ("slo", "size")
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The same range this much earlier. An address may contain any other duration."""
+"""The baseline is the same range, this much earlier. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
@@ -41,8 +41,8 @@ PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 class View:
     """The reader's selection.
 
-    `last` alone is a live range. `last` with `to_unix_ns` is paused at that instant. A custom range
-    has `from_unix_ns` and `to_unix_ns`.
+    A live range has only `last`. A paused range also has `to_unix_ns`, the instant at which it
+    ends. A custom range has `from_unix_ns` and `to_unix_ns`.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -51,27 +51,28 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The open request, or the id typed on the Request page."""
+    """The open request, or the id that the reader typed on the Request page."""
     page: str = FIRST
     baseline: Window | str | None = None
-    """A range; a duration such as 24h; None: the previous range."""
+    """A range, a duration such as 24h, or None for the previous range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """In the form of `replay.edits`, separated by commas."""
+    """The changes, separated by commas, in the form that `replay.edits` parses."""
     region: str = ""
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label whose values `before` and `after` are compared. Empty: the baseline."""
+    """The label whose values `before` and `after` are compared. If it is empty, the page uses the
+    baseline."""
     before: str = ""
     after: str = ""
     budget: str = NO_BUDGET
     sweep: str = ""
-    """In the form of `what_if_search.sweep_of`."""
+    """The sweep, in the form that `what_if_search.sweep_of` parses."""
 
     @property
     def live(self) -> bool:
@@ -96,8 +97,10 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """The reader's baseline; None if there is none, it overlaps the range or begins before
-        1970."""
+        """The reader's baseline, or None.
+
+        It is also None if the baseline overlaps the range or begins before 1970.
+        """
         if not isinstance(self.baseline, str):
             return self.baseline
         ago_ns = parse_ns(self.baseline)
@@ -114,15 +117,15 @@ class View:
         return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """This view, with a live range ended at `now_unix_ns`."""
+        """A copy of this view in which a live range ends at `now_unix_ns`."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """This view with a live range of this length, such as 15m."""
+        """A copy of this view with a live range of this length, such as 15m."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
-        """This view with a custom range."""
+        """A copy of this view with a custom range."""
         return replace(
             self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
         )

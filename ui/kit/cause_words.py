@@ -1,4 +1,4 @@
-"""Describe a cause as HTML. Pure; external text is escaped."""
+"""Describe a cause as HTML. Pure. External text is escaped."""
 
 from analysis.cause_sentences import rough_share
 from diagnosis.causes.registry import SUMMARIES
@@ -21,7 +21,7 @@ def share(cause: Cause) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """A percentage with its interval; without an interval, an estimate in words."""
+    """A percentage with its interval. Without an interval, the text calls it an estimate."""
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"
     return f"<b>{wording.percent(share)}</b> [{wording.percent(low)} to {wording.percent(high)}]"
@@ -37,7 +37,7 @@ def summary(cause: Cause) -> str:
 
 
 def lever(tried: Lever) -> str:
-    """An action against a cause: what to do, the vLLM flag, and the predicted effect."""
+    """An action against a cause: the advice, the vLLM flag, and the predicted effect."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
     return f"{wording.for_html(tried.action, 300)}{flag}{_effect(tried)}"
 

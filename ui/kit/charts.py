@@ -1,6 +1,6 @@
 """Draw series as Plotly figures. Pure.
 
-Charts over time share range and margins: an instant has the same position in each.
+Charts over time have the same range and margins, so an instant has the same position in each chart.
 """
 
 import math
@@ -23,7 +23,7 @@ CONFIG: Final = {
 }  # fmt: skip
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
-"""Key in `meta`: the time zone of the time axis."""
+"""The key in `meta` for the time zone of the time axis."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -31,7 +31,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Instants as local time. Plotly does not convert time zones."""
+    """Convert instants to local time, because Plotly does not convert time zones."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -44,7 +44,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time. The logarithmic axis also includes `around_s`."""
+    """Draw P50, P95 and P99 over time. The logarithmic axis also includes the values `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -56,7 +56,8 @@ def percentiles(
         series = found.series[key]
         # A logarithmic axis cannot show 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through one bin is invisible. Only such bins get markers, which take time to draw.
+        # A line needs two bins, so mark a bin without neighbours. Other bins get no markers,
+        # because markers take time to draw.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -96,7 +97,7 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Powers of ten that include a range and, if there is space, 3 times powers of ten."""
+    """The powers of ten around a range. If there is space, 3 times each power is added."""
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -121,7 +122,7 @@ def axis_ticks(values: Sequence[float], shown: Callable[[float], str]) -> dict[s
 
 
 def plain(figure: go.Figure, height: int, margin: Mapping[str, int], **more: Any) -> go.Figure:
-    """All charts' layout: no background, no dragging. `margin` updates `MARGIN`."""
+    """Apply the layout of all charts: no background, and no dragging. `margin` updates `MARGIN`."""
     return figure.update_layout(
         height=height,
         margin={**MARGIN, **margin},
@@ -133,7 +134,7 @@ def plain(figure: go.Figure, height: int, margin: Mapping[str, int], **more: Any
 
 
 def step_bar(name: str, start: float, size: float, colour: str, label: str, hover: str) -> go.Bar:
-    """A horizontal bar of a waterfall, with a label beside it."""
+    """A horizontal bar of a waterfall, with a label beside the bar."""
     return go.Bar(
         y=[name],
         x=[size],
@@ -149,7 +150,7 @@ def step_bar(name: str, start: float, size: float, colour: str, label: str, hove
 
 
 def waterfall(figure: go.Figure, bars: int, left: int) -> go.Figure:
-    """The layout of this many bars, with `left` pixels for their names."""
+    """Apply the layout of a waterfall with this many bars. Their names have `left` pixels."""
     figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
     return plain(figure, 84 + 28 * bars, {"l": left, "t": 18, "b": 40}, bargap=0.32)
 
@@ -171,7 +172,8 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # Beside the second line of the tick labels, which only each day's first tick has.
+        # The text is beside the second line of the tick labels. Only the first tick of each day has
+        # a second line.
         xref="paper",
         yref="paper",
         x=1,
@@ -195,7 +197,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write a title above a row of subplots, counted from 1."""
+    """Write a title above a row of subplots. The first row is 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},

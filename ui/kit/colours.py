@@ -1,7 +1,7 @@
 """The colours of all charts.
 
-Phases are distinguishable for colour-blind readers and on dark (tests/ui/kit/test_colours.py). An
-outline keeps black and light grey fills visible.
+Colour-blind readers can distinguish the phases, also in dark mode (tests/ui/kit/test_colours.py).
+An outline keeps black and light grey fills visible.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,11 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Time that no phase explains."""
+"""The colour of time that no phase explains."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""One line per engine."""
 
 
 ENDINGS: Final = {
@@ -39,15 +38,13 @@ PAID_FOR: Final = {
     "loading": "#8c7350",
     "unbilled": "#e5aa1f",
 }
-"""The cost categories."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""The most expensive value first."""
+"""The most expensive value gets the first colour."""
 OTHERS_PAY: Final = "#a3a8af"
-"""The sum of all other payers."""
+"""The colour of all other values."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""A heatmap, from the lowest to the highest value."""
 
 THRESHOLD: Final = "#2f8f5b"
 
@@ -59,7 +56,7 @@ INCIDENT: Final = "rgba(200,36,43,0.12)"
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Lines and text that contrast with the page's background."""
+    """The colours of lines and text, which contrast with the page's background."""
 
     strong: str
     middle: str
@@ -93,15 +90,15 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""Until the browser reports its background."""
+"""The ink until the browser reports its background."""
 
 
 def on(fill: str) -> str | None:
-    """The colour of text on a fill of the form #rrggbb; None for another form."""
+    """The colour of text on a fill of the form #rrggbb, or None for a different form."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # The luma of Rec. 601.
+    # This is the luma of Rec. 601.
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 

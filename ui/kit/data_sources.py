@@ -23,7 +23,7 @@ SCRAPED = (
 
 
 def note(table: pa.Table) -> str | None:
-    """A sentence about requests that the instrumentation did not report, if any.
+    """A sentence about requests that did not come from the instrumentation, or None.
 
     `table` has the column `source`.
     """
@@ -37,7 +37,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """A sentence about the servers whose only source is /metrics, if any."""
+    """A sentence about the servers whose only source is /metrics, or None if there are none."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -45,7 +45,7 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """A sentence about skipped samples. `every_s` is None if none was skipped."""
+    """A sentence about skipped samples. `every_s` is None if no sample was skipped."""
     if every_s is None:
         return None
     return (

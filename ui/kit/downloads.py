@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Characters that begin a formula, with the full-width forms that some spreadsheets accept."""
+"""Characters that begin a formula. Some spreadsheets also accept the full-width forms."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """A chart's points as CSV: series, x, value in base units, text. The header has the zone."""
+    """A chart's points as CSV. Values are in base units. The header contains the time zone."""
     written = io.StringIO()
     lines = csv.writer(written)
     zone = (figure.layout.meta or {}).get(ZONE)
@@ -54,8 +54,10 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Quote text that a spreadsheet would read as a formula, also after blanks (OWASP, "CSV
-    Injection")."""
+    """Quote text that a spreadsheet would read as a formula, even after blanks.
+
+    Source: OWASP, "CSV Injection".
+    """
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]
     return f"'{text}" if first in _FORMULA or text[:1] in ("\t", "\r", "\n") else text

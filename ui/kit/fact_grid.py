@@ -1,4 +1,4 @@
-"""Facts in a grid: a small name above each value. Pure."""
+"""Facts in a grid, with a small name above each value. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,7 +10,7 @@ WIDE: Final = 22
 
 
 def fact_grid(facts: Iterable[tuple[str, str, str]]) -> str:
-    """Facts (name, value, explanation) as HTML. All texts are escaped."""
+    """Facts as HTML. Each fact is (name, value, explanation). All texts are escaped."""
     return f"<div class='facts'>{''.join(_fact(*each) for each in facts)}</div>"
 
 

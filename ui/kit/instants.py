@@ -9,7 +9,7 @@ LATEST_UNIX_S: Final = 2**63 // _NS - 1
 
 
 def instant_unix_ns(text: str) -> int | None:
-    """Parse an instant; None if the text is none between 1970 and 2262."""
+    """Parse an instant. Return None unless the text is an instant between 1970 and 2262."""
     nanoseconds = _parsed(text)
     if nanoseconds is None or not 0 <= nanoseconds < (LATEST_UNIX_S + 1) * _NS:
         return None
@@ -17,7 +17,7 @@ def instant_unix_ns(text: str) -> int | None:
 
 
 def allowed(text: str) -> str:
-    """The allowed values, for the error about a text that `instant_unix_ns` refuses."""
+    """The values that `instant_unix_ns` accepts, for an error message."""
     if (_parsed(text) or 0) > LATEST_UNIX_S * _NS:
         return "times before 2262-04-11"
     return "unix seconds or an ISO 8601 time"

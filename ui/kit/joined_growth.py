@@ -1,6 +1,6 @@
-"""HTML about the growth of joined requests' latency. Pure; external text is escaped.
+"""HTML about the growth of joined requests' latency. Pure. External text is escaped.
 
-A joined request is one request of a user, joined over all engines that served it.
+A joined request combines the data of all engines that served one user request.
 """
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
@@ -16,7 +16,7 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """The growth of the slowest requests' phases, and a sentence about each pool of servers."""
+    """The growth of each phase in the slowest requests, and a sentence about each server pool."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

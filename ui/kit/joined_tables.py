@@ -1,6 +1,6 @@
-"""Joined requests as HTML: their phases, and their hops (the engines that served them).
+"""Joined requests as HTML, with their phases and hops. Pure. External text is escaped.
 
-Pure; external text is escaped.
+The hops are the engines that served the request.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """A sentence: how long the user waited, and where this was measured."""
+    """A sentence about how long the user waited, and where this time was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -49,7 +49,7 @@ def sentence(request: JoinedRequest) -> str:
 
 
 def phases_table(request: JoinedRequest) -> str:
-    """The phases and their sum as a table."""
+    """A table of the phases and their sum."""
     rows = [
         (
             f"{PHASE_NAMES[phase]}<small> · {PHASE_MEANINGS[phase]}</small>",
@@ -64,12 +64,12 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """The engines that served a request. A row links to the request as this engine reported it."""
+    """The engines that served a request. Each row links to the request in its engine's data."""
     return table(_HEADER, [_hop(hop, address) for hop in request.hops], text=(1, 2))
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Joined requests. A row links to the request as its last engine reported it."""
+    """Joined requests. Each row links to the request in its last engine's data."""
     names = (PHASE_NAMES[phase] for phase in JOINED_PHASES)
     rows = [
         (

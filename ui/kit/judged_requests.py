@@ -14,7 +14,7 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
-"""Counting more requests takes seconds: only about the newest are counted."""
+"""Only about this many of the newest requests are counted, because counting more takes seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
@@ -35,7 +35,7 @@ def judged(engine: Engine, goodput: GoodEvents, window: Window) -> EventCounts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """The indicator, restricted to requests that match the filters."""
+    """The indicator, limited to requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     assert isinstance(whole, Goodput)
     filters = [FieldComparison(label, "==", value, f'"{value}"') for label, value in equals.items()]

@@ -67,7 +67,7 @@ _INSIDE: Final = {
 
 
 def part_name(part: str) -> tuple[str, str, str]:
-    """A part's name, its phase's colour, and its explanation."""
+    """A part's name, the colour of its phase, and its explanation."""
     if part in _PHASES:
         return _PHASES[part]
     phase, _, inside = part.partition("_")

@@ -1,7 +1,7 @@
 """Percentiles per time bin, with confidence intervals (`telemetry.quantiles`). Pure.
 
-A percentile is the value at the exact nearest rank, never an average. A bin has none if its
-interval needs a rank beyond its requests.
+A percentile is the value at the exact nearest rank, never an average. If the interval needs a rank
+above the number of requests, the bin has no percentile.
 """
 
 import math
@@ -20,7 +20,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class PercentileSeries:
-    """(bins,) NaN in bins with too few requests."""
+    """The values of a percentile, or NaN in bins with too few requests. Shape (bins,)."""
 
     quantile: float
     value_s: FloatArray
@@ -37,7 +37,7 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """The ranks of a percentile and its interval, for these numbers of requests per bin."""
+    """The ranks of a percentile and of its interval, for the number of requests in each bin."""
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
@@ -51,8 +51,8 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     """The percentiles of each bin.
 
     Args:
-        values_s: (n,) latencies in seconds. NaN is not counted.
-        index: (n,) the bin of each request.
+        values_s: the latencies in seconds. NaN values are not counted. Shape (n,).
+        index: the bin of each request. Shape (n,).
     """
     known = ~np.isnan(values_s)
     values, index = values_s[known], index[known]
@@ -80,7 +80,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile and its 95 % interval; None for too few requests."""
+    """A percentile and its 95 % interval, or None for too few requests."""
 
     requests: int
     value_s: float | None
@@ -89,7 +89,7 @@ class PercentileEstimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
-    """A percentile (a key of `QUANTILES`) of (n,) seconds. NaN is not counted."""
+    """A percentile (a key of `QUANTILES`) of values in seconds. NaN is not counted. Shape (n,)."""
     known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(known, wanted)
@@ -99,7 +99,8 @@ def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """The reason for gaps in the P99 line, or None without gaps. Empty bins are no gaps."""
+    """The reason for gaps in the P99 line, or None without gaps. An empty bin does not count as a
+    gap."""
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())

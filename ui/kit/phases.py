@@ -1,7 +1,8 @@
-"""Split a request's end-to-end time into layers that sum to it. Pure.
+"""Split a request's end-to-end time into layers. The layers sum to the end-to-end time. Pure.
 
-With a step ledger, prefill and decode are only the request's own work; others' work, preemption and
-stalls are separate layers. Unexplained time is its own layer, never distributed.
+With a step ledger, prefill and decode contain only the request's own work. The work for other
+requests, preemption and stalls are separate layers. Unexplained time is a separate layer, and is
+never distributed.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""In the order of a request's phases, in which charts stack them."""
+"""The layers in the order of a request's phases. Charts stack the layers in this order."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -54,7 +55,10 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """(requests, layers) seconds. A row sums to `e2e_s`. A phase that never began has 0."""
+    """Seconds by request and layer. Each row sums to `e2e_s`. A phase that never began has 0 s.
+
+    Shape (requests, layers).
+    """
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
         part: seconds[f"prefill_{part}"] + seconds[f"decode_{part}"]
@@ -81,11 +85,12 @@ def layers(table: pa.Table) -> Matrix:
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """(bins, layers) mean seconds, NaN for empty bins, and (bins,) requests.
+    """The mean seconds by bin and layer, and the requests of each bin. The mean of an empty bin is
+    NaN.
 
     Args:
         matrix: from `layers`.
-        index: (requests,) the bin of each request.
+        index: the bin of each request. Shape (requests,).
     """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
@@ -111,7 +116,7 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """The largest layer of the slowest 1 % of the requests, at least one.
+    """The layer with the most time in the slowest 1 % of the requests.
 
     Args:
         matrix: from `layers`.

@@ -8,7 +8,10 @@ from ui.kit import wording
 
 
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
-    """Filters, range, time zone, and whether data is simulated. Filter values are external text."""
+    """The filters, the range, the time zone, and whether data is simulated.
+
+    Filter values are external text.
+    """
     start, end = (
         wording.clock(each, zone, date=True) for each in (window.from_unix_ns, window.to_unix_ns)
     )

@@ -9,13 +9,13 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity of a replica over time. Addresses contain its key, as in `measure=queue`."""
+    """A quantity of a replica over time. Addresses contain its key, as in `measure=queue`."""
 
     key: str
     name: str
     unit: str
     meaning: str
-    """The page appends the length of a time bin, such as "1 min"."""
+    """The page appends the length of a time bin to this text, such as "1 min"."""
     shown: Callable[[float | None], str]
     whole: float | None = None
     """The top of the scale, such as 1 for a share."""

@@ -11,9 +11,9 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The ids of one request, and when the server received it, if known.
+    """The ids of one request, and the time of its receipt, if known.
 
-    The database is sorted by this time: with it, the request is found without a search.
+    The database is sorted by this time. If the key has it, the request is found without a search.
     """
 
     received_unix_ns: int | None
@@ -32,7 +32,7 @@ class RequestKey:
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
-        """Parse the string form of a key; None for any other text."""
+        """Parse the string form of a key. Return None for any other text."""
         if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
             return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)

@@ -1,7 +1,6 @@
 """Read rollups and the slowest requests, for ranges with too many requests to read.
 
-Percentiles are within 1 %. The slowest requests are exact: only minutes whose highest latency
-allows one are searched.
+Percentiles are within 1 % of the exact values. The slowest requests are exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,33 +28,34 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MAX_READ: Final = 100_000
-"""Requests that a page reads one by one, in about a second."""
+"""A page reads at most this many requests one by one, in about a second."""
 
 _MAX_MINUTES: Final = 100
-"""Rollups outlive requests: the search would read every minute whose requests were deleted."""
+"""Rollups are kept longer than requests. Without a limit, the search would read every minute whose
+requests were deleted."""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """A range's counts, means and percentiles, and its slowest requests."""
+    """The counts, means and percentiles of a range, and the slowest requests."""
 
     latency: str
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, PercentileEstimate]
-    """By the latency's column, over the whole range."""
+    """The P99 of each latency over the whole range, by the latency's column."""
     means: phases.Matrix
-    """(bins, layers) mean seconds; NaN for empty bins."""
+    """Mean seconds by bin and layer, or NaN for empty bins. Shape (bins, layers)."""
     number: IntArray
     """(bins,) number of requests."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
     hidden: int
-    """Requests that may match the filters, stored as `_other`."""
+    """Requests that are stored as `_other`, and may match the filters."""
 
 
 def read_rolled(
@@ -67,8 +67,8 @@ def read_rolled(
 ) -> Rolled | None:
     """Read a range from rollups, or return None if the page must read the requests.
 
-    It must without rollups, or for few requests that are all still stored. `columns` are read of
-    the slowest.
+    The page must read the requests if there are no rollups, or if few requests exist and all are
+    still stored. `columns` are the columns to read of the slowest requests.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -118,7 +118,10 @@ def outcomes_over_time(
 
 
 def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
-    """Return the mean seconds per layer and the requests, per bin. Unknown phases count as 0."""
+    """Return each bin's mean seconds per layer and its number of requests.
+
+    Unknown phases count as 0.
+    """
     at = np.minimum(sums.cells % steps, bins - 1)
     number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
     mean = {
@@ -131,14 +134,15 @@ def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntA
 
 
 def _labels_to_omit(latency: str) -> dict[str, str]:
-    """Labels that a latency's percentiles exclude: TTFT excludes non-streamed requests."""
+    """Labels that a latency's percentiles exclude. TTFT excludes non-streamed requests."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
 def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
-    """The percentiles of each bin, within 1 %. Bins are whole minutes; the database has rollups."""
+    """The percentiles of each bin, within 1 %. Bins are whole minutes. The database must have
+    rollups."""
     found = rollups(
         engine,
         window,
@@ -163,7 +167,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Per percentile, its rank and those of its interval; 0 for too few requests."""
+    """The ranks of each percentile and of its interval, or 0 for too few requests."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -194,7 +198,7 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Exact: minutes are searched by descending highest latency, until no other can contribute."""
+    """The slowest requests, from the minutes with the highest latencies."""
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None
     sums = found.sums([latency])

@@ -13,7 +13,7 @@ from ui.kit import charts, wording
 from ui.kit.downloads import csv_of
 
 CAPTION: Final = "picture_caption"
-"""Session key: the line under a downloaded picture's title."""
+"""Session key of the line under a downloaded picture's title."""
 _title: ContextVar[str | None] = ContextVar("title of the section", default=None)
 
 
@@ -43,9 +43,9 @@ def chart(
     """Draw a chart with downloads.
 
     Args:
-        key: unique on the page, and the name of the downloaded file.
+        key: a name that is unique on the page. The downloaded file has the same name.
         alt: a description for screen readers.
-        on_select: called after a drag, with the selection in the session state under `key`.
+        on_select: called after a drag. The session state contains the selection under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))
@@ -73,8 +73,8 @@ def chart(
 
 
 def _picture_button(key: str, title: str, caption: str) -> str:
-    """The download button, which `picture_button.js` handles."""
-    # Plotly parses both as markup, and both contain external text.
+    """The download button. The script `picture_button.js` handles its clicks."""
+    # Plotly parses the title and the caption as markup, but they contain external text.
     lines = {
         "picture": key,
         "title": wording.for_plotly(title, 120),

@@ -1,4 +1,4 @@
-"""Describe the state of an objective as HTML. Pure; external text is escaped."""
+"""Describe the state of an objective as HTML. Pure. External text is escaped."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, zone: tzinfo, *, named: bool = True, silent_s: float | None = None) -> str:
-    """The state of an objective. `silent_s`: seconds without data, None while data arrives."""
+    """The state of an objective. `silent_s` is the time without data, or None if data arrives."""
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
     period = objective.period_text
@@ -67,7 +67,7 @@ def _counted_range(each: SloState, zone: tzinfo) -> str:
 
 
 def blind(each: SloState) -> str:
-    """Why an objective counts no recent requests and how to fix this, or ""."""
+    """Why an objective counts no recent requests and how to fix this, or an empty text."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -119,7 +119,7 @@ def _budget_outlook(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
-    """A table row per group of an objective. `silent_s` is as in `card`."""
+    """A table with a row for each group of an objective. `silent_s` is as in `card`."""
     heads = ("group", "", "missed", "of", "budget left", "burn rate")
     return table(heads, [_group(each, silent_s) for each in found], "groups")
 
@@ -131,7 +131,7 @@ def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
     burning = status.burns[status.burning_s]
     return (
         wording.for_html(values, 63),
-        # The page shows once, for all groups, why the objective counts no requests.
+        # Do not repeat in each group why the objective counts no requests. The page shows it once.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
@@ -143,7 +143,7 @@ def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
 def windows(each: SloState) -> str:
     """The pairs of windows of the objective's alerts.
 
-    A pair alerts if both burn rates are above its factor.
+    A pair alerts if the burn rates of its two windows are above its factor.
     """
     heads = ("alert", "windows", "burn rate", "alerts above", "state")
     rows = [_window(each, pair, state) for pair, state in each.status.states.items()]

@@ -18,7 +18,7 @@ _CONTENT: Final = "first_content_s"
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
-    """Row numbers of the requests with the highest latency, slowest first."""
+    """The row numbers of the requests with the highest latency. The slowest request is first."""
     places: list[int] = highest(floats(table, latency), rows).tolist()
     return places
 
@@ -31,12 +31,12 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """A row for each of the slowest requests: texts, and bars relative to the longest request.
+    """A row for each of the slowest requests. The bars are relative to the longest request.
 
     Args:
         matrix: from `phases.layers`.
-        href: the address of a request's page.
-        length_s: of the range. For a long one, times include the date.
+        href: returns the address of a request's page.
+        length_s: the length of the range. For a long range, times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -75,7 +75,8 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """The table's columns, the selected latency first. Narrow pages omit columns of high `rank`."""
+    """The table's columns. The selected latency is first. Narrow pages omit columns with a high
+    `rank`."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},

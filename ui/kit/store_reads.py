@@ -1,4 +1,4 @@
-"""Store reads of several pages, with the store's errors converted to `Unreadable`."""
+"""Reads from the store that several pages use. Errors of the store become `Unreadable`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,10 +36,10 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""A request's own page reads all."""
+"""The Request page reads all columns instead."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""Labels of longer ranges come from rollups."""
+"""For longer ranges, the values of labels are read from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -50,7 +50,7 @@ class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert the store's errors to `Unreadable`, except DatabaseMissing and NotAllowed."""
+    """Convert the store's errors to `Unreadable`, except for DatabaseMissing and NotAllowed."""
     try:
         yield
     except (DatabaseMissing, NotAllowed):
@@ -63,14 +63,14 @@ def store_errors() -> Iterator[None]:
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Set the TTFT of non-streamed responses to null: it equals their E2E."""
+    """Set the TTFT of non-streamed responses to null, because it equals the end-to-end latency."""
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
     return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Whether a window has simulated data. For a long one, rollups are read."""
+    """Whether a window has simulated data. For a long window, rollups are read."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -118,7 +118,8 @@ def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, 
 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
-    """When the newest request that matches the filters was received, in any range."""
+    """When the newest request that matches the filters was received. All stored requests are
+    searched."""
     with store_errors():
         found = request_table(
             engine,

@@ -1,4 +1,4 @@
-"""Tables as HTML. Pure; the caller escapes the cells."""
+"""Tables as HTML. Pure. The caller escapes the cells."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -10,9 +10,9 @@ def table(
     *,
     text: Collection[int] = (),
 ) -> str:
-    """A table of HTML cells, in a box that scrolls, also with the keyboard, if it is too wide.
+    """A table of HTML cells. If it is too wide, it scrolls inside a box, also with the keyboard.
 
-    `kind` is its CSS class. The columns `text` wrap.
+    `kind` is the table's CSS class. Lines wrap in the columns `text`.
     """
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(

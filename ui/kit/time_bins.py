@@ -1,6 +1,6 @@
 """Divide a range into bins of equal width, each with enough requests. Pure.
 
-Edges are multiples of the width in unix time, so that a live page's bins stay while the window
+Edges are multiples of the width in unix time, so that a live page's bins stay while its window
 moves.
 """
 
@@ -18,8 +18,8 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Mean requests per bin. A P99 with an interval needs 381, and some bins have fewer than the mean.
-"""
+"""Minimum mean of requests per bin. A P99 with an interval needs 381 requests, and some bins have
+fewer than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -33,13 +33,13 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """The bin of each instant; outside all bins, the nearest one."""
+        """The bin of each instant. An instant outside all bins gets the nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """Where charts draw the bins' values."""
+        """The middle of each bin, where charts draw its value."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns
@@ -60,10 +60,10 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 
 
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
-    """The narrowest bins with ENOUGH_PER_BIN requests on average.
+    """The narrowest bins with ENOUGH_PER_BIN requests on average, or else the widest bins.
 
-    Candidates are the WIDTHS_S that give MIN_BINS to MAX_BINS bins, or the narrowest that gives at
-    most MAX_BINS. If all are too narrow, the widest is used.
+    Widths from WIDTHS_S are allowed if they give MIN_BINS to MAX_BINS bins. If there are none, the
+    narrowest width that gives at most MAX_BINS bins is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

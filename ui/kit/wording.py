@@ -1,6 +1,7 @@
 """Format numbers, times and external text for readers. Pure.
 
-Only this module rounds numbers, adds units, and escapes untrusted text (ids, tenants, routes).
+Only this module rounds numbers, adds units, and escapes untrusted text such as ids, tenants and
+routes.
 """
 
 import html
@@ -70,7 +71,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def hidden(requests: int) -> str:
-    """A sentence about requests that may match the filters but are not included, or ""."""
+    """A sentence about omitted requests that may match the filters, or an empty text."""
     if not requests:
         return ""
     return (
@@ -80,7 +81,8 @@ def hidden(requests: int) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage. Above 0 is never 0 %, and below 1 is never 100 %."""
+    """Format a ratio as a percentage. A ratio above 0 is never 0 %, and a ratio below 1 is never
+    100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -91,12 +93,12 @@ def percent(ratio: float | None) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Format a part of a whole as a percentage; "" if the whole is 0."""
+    """Format a part of a whole as a percentage. The text is empty if the whole is 0."""
     return percent(part / whole) if whole > 0 else ""
 
 
 def exact_percent(ratio: float | None) -> str:
-    """Format a ratio near 0 or 1 with enough digits to show the distance: 99.83 %, 98.2 %."""
+    """Format a ratio near 0 or 1 with enough digits, such as 99.83 % or 98.2 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     shown = abs(ratio) * 100
@@ -113,14 +115,14 @@ def fold(factor: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a number with three digits, from 100 without decimals."""
+    """Format a number with three digits. Numbers from 100 have no decimals."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: with cents from $1, below with three significant digits."""
+    """Format dollars. Amounts from $1 have cents. Smaller amounts have three significant digits."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -180,8 +182,8 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Untrusted text as one visible line of at most `length` characters.
 
-    Control characters and changes of direction become �: text must not hide or reverse its
-    neighbours.
+    Control characters and changes of text direction become �. Otherwise, the text could hide or
+    reverse the text beside it.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
@@ -193,7 +195,7 @@ def for_html(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def anchor(href: str, shown: str) -> str:
-    """A link as HTML. `href` is escaped, `shown` is HTML."""
+    """A link as HTML. `href` is escaped. `shown` is already HTML."""
     return f"<a href='{html.escape(href)}' target='_self'>{shown}</a>"
 
 
@@ -203,10 +205,10 @@ def code_html(text: str) -> str:
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for Markdown: no link, image, colour or TeX.
+    """Escape untrusted text for Markdown, so that it contains no link, image, colour or TeX.
 
-    Streamlit removes backslashes before it looks for emoji and links, so a colon becomes a similar
-    character.
+    Streamlit removes backslashes before it looks for emoji and links, so a similar character
+    replaces each colon.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)

@@ -1,6 +1,6 @@
 """Limit the explorer's connections, and the time to receive a request's head.
 
-uvicorn limits neither.
+uvicorn has no such limits.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""New connections above it are closed. Browsers open up to six per host; usual limits are 1,024
-files."""
+"""Further connections are closed. A browser opens up to six per host. A process may usually open
+1,024 files."""
 HEAD_S: Final = 20.0
-"""As Apache's mod_reqtimeout (`RequestReadTimeout header=20`)."""
+"""Seconds to receive a request's head, as in Apache's mod_reqtimeout (`RequestReadTimeout
+header=20`)."""
 
 
 class TimedProtocol(H11Protocol):

@@ -1,9 +1,9 @@
-"""The explorer's process: Streamlit behind Tailspan's access checks.
+"""The explorer's process, which runs Streamlit behind Tailspan's access checks.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-For the first reader, it imports all pages, reads the columns of the last two days' requests, and
-compiles the replay's loop.
+In advance, it imports all pages, reads the columns of the last two days' requests, and compiles the
+replay's loop.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""The longest range in the menu, and its baseline."""
+"""The length of the longest range in the menu and of its baseline together, in hours."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Rows to read in advance, about 180 MB."""
+"""Number of rows to read in advance. They take about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
@@ -52,15 +52,16 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports the page
-    # Arrow's own allocator is slower, and reserves more memory than it uses.
+    # Use the system's allocator. Arrow's own allocator is slower, and reserves more memory than it
+    # uses.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # Not `streamlit run`, which accepts messages of 200 MB from a browser. If it listens on all
-    # addresses, it also asks a server on the internet for this machine's address.
+    # Do not use `streamlit run`, which accepts messages of 200 MB from a browser. If it listens on
+    # all addresses, it also asks a server on the internet for this machine's address.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -94,14 +95,15 @@ def application(
 
     Args:
         settings: None if sign-in is off.
-        environ: TAILSPAN_ALLOWED_HOSTS is read.
+        environ: contains TAILSPAN_ALLOWED_HOSTS, if it is set.
 
     Raises:
-        ValueError: a name in it is no host name, or there are roles without a sign-in.
+        ValueError: an allowed name is not a host name, or there are roles without a sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # The listen address and the host of the sign-in file's `url`. IP addresses are always allowed.
+    # Allow the listen address and the host of the sign-in file's `url`. IP addresses are always
+    # allowed.
     names += [
         name
         for name in (address, settings.host if settings else "localhost")
@@ -126,9 +128,10 @@ def application(
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:
-    """Streamlit's secrets, kept only in memory."""
+    """Streamlit's secrets. They are kept only in memory."""
     secret = settings.client_secret.reveal()
-    # Derived from the client's secret, so that sessions survive a restart without a further secret.
+    # The cookie's key is derived from the client's secret. Sessions therefore survive a restart
+    # without a further secret.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{settings.url}/oauth2callback",
@@ -147,7 +150,7 @@ def _read_ahead() -> None:
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Read the last `HOURS` hours into the evidence cache, hour by hour: no page waits for all.
+    """Read the last `HOURS` hours into the evidence cache, one hour at a time.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

@@ -1,7 +1,7 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
-Other routes get 404, also those of new versions. Some are unsafe: uploads stay in memory,
-`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages.
+All other routes get 404, including routes of new Streamlit versions. Some are unsafe. Uploads stay
+in memory, `/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -28,11 +28,12 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MAX_OPEN: Final = 128
-"""At 0.6 MB each (measured with nine open pages)."""
+"""Each open WebSocket takes 0.6 MB, measured with nine open pages."""
 MAX_OPEN_OF_ONE: Final = 48
-"""Per client address, so that no reader uses up `MAX_OPEN`.
+"""The limit of open WebSockets per client address, so that no reader uses up `MAX_OPEN`.
 
-Readers behind a proxy on another machine share one, unless FORWARDED_ALLOW_IPS names the proxy.
+Readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names the
+proxy.
 """
 MAX_MESSAGE_BYTES: Final = 1_000_000
 """The largest messages contain an objective that a reader tries on the SLOs page."""
@@ -65,8 +66,8 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""Returns None to admit a request, or the response. Takes the ASGI scope, and the path after the
-base path."""
+"""Takes the ASGI scope, and the path after the base path. Returns the response that rejects the
+request, or None to admit the request."""
 
 
 class Routes:
@@ -75,8 +76,8 @@ class Routes:
     Args:
         base_path: without slashes at its ends.
         admission: None if sign-in is off.
-        most: open WebSockets.
-        max_of_one: open WebSockets of one client address.
+        most: maximum number of open WebSockets.
+        max_of_one: maximum number of open WebSockets of one client address.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """A redirect to the page's path, to which its links are relative."""
+        """A redirect to the page's path. The page's links are relative to this path."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -160,10 +161,10 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Set Host to the host of Origin, which was checked before.
+    """Set Host to the host of Origin, which was already checked.
 
-    If they differ, as behind some proxies, Streamlit asks a server on the internet for this
-    machine's address.
+    Behind some proxies, Host and Origin differ. Streamlit would then ask a server on the internet
+    for this machine's address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

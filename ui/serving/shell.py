@@ -1,8 +1,8 @@
 """Streamlit's HTML document, with three additions.
 
-- The explorer's style and scripts. Among the page's elements, a style would move drawn ones.
-- Links that preload modules that every page uses, for elements with the right height.
-- The server's address. Without it, `/PAGE` first requests `/PAGE/_stcore/health`, a 404.
+- The explorer's style and scripts. A style among the page's elements would move drawn elements.
+- Links that preload modules that every page uses. Elements then have the right height at once.
+- The server's address. Without it, `/PAGE` first requests `/PAGE/_stcore/health`, and gets 404.
 """
 
 import json
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FRAME: Final = Path(__file__).parent.parent / "frame"
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
 PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
-"""Names that this version of Streamlit lacks are ignored."""
+"""A name that this version of Streamlit lacks is ignored."""
 _MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
 _ADDRESS: Final = (
     "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"
@@ -24,7 +24,7 @@ _ADDRESS: Final = (
 
 
 class Shell:
-    """Adds the style and the server's address to Streamlit's document.
+    """Adds the style, the scripts and the server's address to Streamlit's document.
 
     `base` is empty, or has a leading slash.
     """
@@ -41,13 +41,15 @@ class Shell:
         self._changes = (
             (b"<head>", f"<head>{address}".encode()),
             (b"</head>", f"{preloads}</head>".encode()),
-            # After Streamlit's own styles: the later rule of the same specificity applies.
+            # Insert the explorer's style after Streamlit's styles. Between rules of the same
+            # specificity, the later rule applies.
             (b"</body>", f"<style>{style}</style><script>{scripts}</script></body>".encode()),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request to Streamlit, and change the document in the response."""
-        # The response must contain the document: neither compressed nor 304 (Not Modified).
+        # These headers would allow a compressed response, or the status 304 (Not Modified). The
+        # document could then not be changed.
         left_out = (b"accept-encoding", b"if-none-match", b"if-modified-since")
         headers = [each for each in scope["headers"] if each[0] not in left_out]
         start: Message = {}

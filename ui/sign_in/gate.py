@@ -1,7 +1,7 @@
-"""Check, before every page, who the reader is and whether they may see it.
+"""Check, before every page, who the reader is and whether the reader may see the page.
 
-The OpenID provider's claims are in a cookie that Streamlit signs. They are checked at each drawing:
-an ended session shows no new data.
+The OpenID provider's claims are in a cookie that Streamlit signs. They are checked whenever a page
+is drawn, so that an ended session shows no new data.
 """
 
 import time
@@ -25,7 +25,7 @@ from ui.kit.sections import paragraph
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""How far the provider's clock may be ahead of this machine's."""
+"""Maximum seconds by which the provider's clock may be ahead of this machine's clock."""
 
 
 class SignInVerdict(StrEnum):
@@ -38,7 +38,7 @@ class SignInVerdict(StrEnum):
     REFUSED = "refused"
     UNVERIFIED = "unverified"
     NO_ROLE = "no role"
-    """The claims give no role."""
+    """The claims give the reader no role."""
     MALFORMED = "malformed claims"
 
 
@@ -73,7 +73,7 @@ def judge(
 
 
 def readers_access() -> Access | None:
-    """What the current reader may see; None for everything.
+    """What the current reader may see, or None for everything.
 
     Raises:
         NotAllowed: the reader has no role.
@@ -92,12 +92,12 @@ def _access(claims: Mapping[str, Any], settings: SignIn, roles: Roles) -> Access
 
 
 def claims_of_reader() -> Mapping[str, Any]:
-    """The current reader's claims, from the cookie."""
+    """The current reader's claims, which the cookie contains."""
     return st.user.to_dict()
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """A person's name for the audit log: the e-mail address or the subject."""
+    """A person's name for the audit log. It is the e-mail address, or else the subject."""
     name = claims.get("email") or claims.get("sub")
     return name if isinstance(name, str) else "unknown"
 
@@ -118,8 +118,8 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
     if EVERYBODY in settings.allow:
         return SignInVerdict.ALLOWED
     email = claims.get("email")
-    # Reject non-ASCII: `lower` converts some letters to ASCII, which could give another person's
-    # address.
+    # Reject addresses that are not ASCII. `lower` converts some letters to ASCII, which could give
+    # the address of a different person.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return SignInVerdict.REFUSED
     email = email.lower()
@@ -131,7 +131,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
 
 
 def passes() -> bool:
-    """Whether the page may be shown. If not, show the sign-in link."""
+    """Whether the page may be shown. If not, show the sign-in button."""
     settings = in_force()
     if settings is None:
         return True
@@ -144,7 +144,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Return a body that checks the session at each run."""
+    """Return a page body that checks the reader's session at each run."""
     settings = in_force()
     if settings is None:
         return body
@@ -181,7 +181,7 @@ def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> Non
 
 
 def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
-    """Why a page is not shown, as HTML. `failed`: the last sign-in failed."""
+    """Why a page is not shown, as HTML. `failed` means that the last sign-in failed."""
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"
     if not failed or verdict is not SignInVerdict.UNKNOWN:

@@ -29,7 +29,7 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MAX_RECORDED: Final = 10_000
-"""Remembered sessions are not written to the audit log again."""
+"""Sign-ins of a remembered session are not written to the audit log again."""
 MAX_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -52,7 +52,7 @@ class SignInPage:
         self._recorded: OrderedDict[tuple[str, str, SignInVerdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """Return None to admit the reader, otherwise the response."""
+        """Return None to admit the reader. Otherwise return the response."""
         claims = _claims(Headers(scope=scope), self._settings)
         verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)
@@ -65,7 +65,7 @@ class SignInPage:
         return HTMLResponse(_html(self._settings, verdict, email, failed=failed), 401, _HEADERS)
 
     def _record(self, claims: Mapping[str, Any], verdict: SignInVerdict) -> None:
-        """Record each sign-in once, and again after a restart."""
+        """Record each sign-in once. After a restart, record it again."""
         if (
             self._audit is None
             or not claims

@@ -1,7 +1,7 @@
 """Redirect the reader to the requested page after sign-in.
 
-Streamlit redirects to the first page, without the query with the view. A cookie keeps the query for
-a few minutes. It contains no URL, so it cannot redirect to another site.
+Streamlit redirects to the first page, without the query that contains the view. A cookie keeps the
+query for a few minutes. The cookie contains no URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.frame.pages import BY_KEY
 
 FAILED: Final = "sign_in"
-"""Set in the query if the last sign-in failed."""
+"""The query parameter that marks a failed sign-in."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
 COOKIE_S: Final = 900
@@ -23,7 +23,7 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""Takes a response's status and headers, may change the headers, and returns the new status."""
+"""Takes a response's status and headers. It may change the headers, and returns the new status."""
 
 
 class ReturnToPage:
@@ -62,7 +62,7 @@ class ReturnToPage:
         return change
 
     def _query_of_left_page(self, referer: str) -> str:
-        """The query of the page that the reader left, with its path as `page`."""
+        """The query of the page that the reader left. The parameter `page` names the page."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:

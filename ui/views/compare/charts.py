@@ -25,7 +25,8 @@ PARTS: Final = {
 def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.Figure:
     """Draw the percentile before and after the change, and the parts of the difference.
 
-    `change` is the 95 % interval of the part "change", in seconds. `name` is such as `P95 TTFT`.
+    `change` is the 95 % interval of the part "change", in seconds. `name` is a text such as `P95
+    TTFT`.
     """
     figure = go.Figure()
     figure.add_trace(_bar("before", 0.0, parts.before_s, colours.TOTAL, name, wording.seconds))

@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class CompareData:
-    """The data of the page. `problem` is why `answer` is None."""
+    """The data of the page. If `answer` is None, `problem` is the reason."""
 
     answer: CompareAnswer | None
     problem: str | None
@@ -27,7 +27,7 @@ class CompareData:
 
 
 def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
-    """The requests before and after a change; None until both label values are chosen."""
+    """The requests before and after a change, or None until two label values are chosen."""
     if view.split and not (view.before and view.after):
         return None
     if not view.split:
@@ -47,9 +47,9 @@ def read_compare(
     objectives: Sequence[Objective],
     replay: bool,
 ) -> CompareData:
-    """Compare the requests before and after a change; with `replay`, also the total change.
+    """Compare the requests before and after a change. With `replay`, also compute the total change.
 
-    `metric` is such as ttft; `quantile` is p50, p95 or p99.
+    `metric` is a latency such as ttft. `quantile` is p50, p95 or p99.
     """
     if sides is None:
         return CompareData(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)

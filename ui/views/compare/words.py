@@ -23,7 +23,7 @@ def headline(answer: CompareAnswer) -> str:
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """The requests, range and filters before and after the change."""
+    """The number of requests, the range and the filters before and after the change."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -57,7 +57,7 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
 
 
 def parts(answer: CompareAnswer) -> str:
-    """The parts of the difference as an HTML table."""
+    """An HTML table of the parts of the difference."""
     found = answer.decision
     if found.parts is None or found.before_s is None or found.after_s is None:
         return ""
@@ -85,7 +85,7 @@ def parts(answer: CompareAnswer) -> str:
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """The coefficients of engine steps before and after the change as HTML; empty if unknown."""
+    """The coefficients of engine steps before and after the change as HTML, or an empty text."""
     found = answer.coefficients
     if found is None:
         return ""
@@ -106,7 +106,7 @@ def coefficients(answer: CompareAnswer) -> str:
 
 
 def objectives(answer: CompareAnswer) -> str:
-    """The attainment of each objective as an HTML table; empty without objectives."""
+    """An HTML table of the attainment of each objective. The text is empty without objectives."""
     if not answer.objectives:
         return ""
     rows = [

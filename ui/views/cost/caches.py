@@ -36,7 +36,7 @@ MAX_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the cache lookups of a range. Filters by labels that they lack are ignored."""
+    """Count the cache lookups of a range. Filters by labels that lookups lack are ignored."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 
@@ -61,7 +61,7 @@ def show(found: CachesAnswer, view: View) -> None:
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
-    """The hit rate, and what hits saved."""
+    """The hit rate, and how much the hits saved."""
     text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
@@ -83,7 +83,7 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
 
 
 def table(found: CachesAnswer) -> str:
-    """The lookups by tenant and route as a table."""
+    """A table of the lookups by tenant and route."""
     heads = ["tenant", "route", "hits", "misses", "hit rate", "95 % interval", "hit p50"]
     heads += ["hit p95", "lookup, hit", "lookup, miss", "saved", "engine time"]
     more = len(found.groups) - MAX_ROWS

@@ -1,4 +1,4 @@
-"""A bill's parts, the cost over time, and the break-even rate. Pure."""
+"""The charts of the Cost page. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ui.views.cost.read import CostStep
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""A smaller share of the bill is invisible."""
+"""A smaller share of the bill would be invisible."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
@@ -46,7 +46,7 @@ MEANINGS: Final = {
 
 
 def parts(line: BillLine) -> list[BillPart]:
-    """The bill's parts in order, without parts that are too small to see."""
+    """The bill's parts in order. Parts that are too small to see are omitted."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -116,7 +116,7 @@ def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> g
 def payers_over_time(
     steps: Sequence[CostStep], label: str, window: Window, zone: tzinfo
 ) -> go.Figure:
-    """Draw the cost per hour by the values of a label, the cheapest values as one sum."""
+    """Draw the cost per hour for each value of a label. The cheapest values are one sum."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
         for step in steps
@@ -237,10 +237,10 @@ def table_rows(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> list[list[object]]:
-    """The groups' costs for a CSV, with a header.
+    """The groups' costs as rows of a CSV file, with a header.
 
-    Costs are US dollars, not rounded; an unknown value is an empty cell. `managed_usd` is by the
-    group's label values.
+    Costs are US dollars, not rounded. An unknown value is an empty cell. The keys of `managed_usd`
+    are label values.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

@@ -1,7 +1,7 @@
 """The costs of a range: the bill, the cost per group, and the cost over time.
 
-They come from rollups and the engines' minutes, whatever the number of requests. Only the filter by
-replica applies to the bill; all filters apply to the groups.
+They are computed from rollups and the engines' minutes. Only the filter by replica applies to the
+bill. All filters apply to the groups.
 """
 
 from collections import defaultdict
@@ -33,16 +33,16 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""(maximum length of a range, length of its steps), in seconds."""
+"""The maximum length of a range and the length of its steps, in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
-"""Longer ranges are shown by the day."""
+"""Costs of longer ranges are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostStep:
-    """The bill (`line`; None if no engine was up) and the requests' costs in a time step.
+    """The bill and the costs of the requests in a time step.
 
-    Steps are cut to the time in which an engine was up.
+    `line` is None if no engine was up. Steps are cut to the time in which an engine was up.
     """
 
     from_unix_ns: int
@@ -68,7 +68,7 @@ class RangeCosts:
     compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """None if a price is missing, or if a filter excludes requests."""
+    """The break-even rate, or None if a price is missing or a filter excludes requests."""
     energy: Energy | None
     sides: Sides
     simulated: bool
@@ -79,7 +79,7 @@ class RangeCosts:
 
     @property
     def usd(self) -> float | None:
-        """In US dollars; None if no request has a price."""
+        """The requests' cost in US dollars, or None if no request has a price."""
         return self.costs.total_usd
 
     @property
@@ -168,7 +168,8 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[CostStep]:
-    """Divide a bill into steps of `step_s` seconds (whole hours), cut at the ends of the range."""
+    """Divide a bill into steps of `step_s` seconds (whole hours). The range's ends cut the outer
+    steps."""
     lines: dict[int, list[BillLine]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)

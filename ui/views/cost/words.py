@@ -1,4 +1,4 @@
-"""The texts and tables of the Cost page. Pure HTML; external text is escaped."""
+"""The texts and tables of the Cost page. Pure HTML. External text is escaped."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,14 +24,14 @@ from ui.views.cost.read import RangeCosts
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""Idle time above this share of the bill is mentioned."""
+"""The page mentions idle time above this share of the bill."""
 NOTHING: Final = 0.005
-"""The widening to whole minutes may falsify a part by this share of the bill."""
+"""Reading whole minutes can change a part by this share of the bill."""
 UNKNOWN_NAME: Final = "unknown"
 
 
 def sentence(found: RangeCosts, total: BillLine, view: View) -> str:
-    """The bill, and the share of the selected requests."""
+    """The bill, and the share of the bill that the selected requests caused."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
     if "replica" in view.equals:
@@ -146,7 +146,10 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """The cost per group, with bars and links to its requests. `managed_usd` is by label values."""
+    """The cost per group, with bars and links to its requests.
+
+    The keys of `managed_usd` are label values.
+    """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     heads = [label, "cost", "share", "per hour", "managed", "requests", "per request"]
@@ -179,7 +182,8 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = wording.anchor(href, name)
-    # The tokens of all requests count: with unpriced ones, the cost per token would be too low.
+    # The tokens of all requests count. If some requests have no price, the cost per token would be
+    # too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -201,7 +205,7 @@ def _row(
 
 
 def how_priced(groups: Sequence[BillGroup]) -> str:
-    """A sentence if a cost was computed without the step ledger, otherwise ""."""
+    """A sentence if a cost was computed without the step ledger. Otherwise the text is empty."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -213,7 +217,7 @@ def how_priced(groups: Sequence[BillGroup]) -> str:
 
 
 def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> str:
-    """The self-hosted and the managed cost, by model."""
+    """The costs of each model, self-hosted and at a managed API."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = [
         (
@@ -232,7 +236,8 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
 
 
 def against(found: RangeCosts, total: BillLine) -> str:
-    """The bill compared with the same tokens at a managed API, with the break-even rate."""
+    """The bill compared with the price of the same tokens at a managed API, and the break-even
+    rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -276,13 +281,13 @@ def against(found: RangeCosts, total: BillLine) -> str:
 
 
 def now_rps(found: RangeCosts) -> float:
-    """Requests per second while an engine was up."""
+    """Requests per second during the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """An entry of the price file that compares a model with a managed API."""
+    """An example for the price file, which compares a model with a managed API."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
@@ -291,7 +296,7 @@ def managed_example(models: Sequence[str]) -> str:
 
 
 def price_example(unpriced: Sequence[Unpriced]) -> str:
-    """A price file for the servers without a price."""
+    """An example of a price file, for the servers without a price."""
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
@@ -312,7 +317,7 @@ def _yaml(text: str) -> str:
 
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
-    """Which servers have no price, and why."""
+    """The servers that have no price, and the reason."""
     reasons = []
     for each in unpriced[:MAX_UNPRICED]:
         what = (
@@ -328,7 +333,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 
 
 def drawn(found: Energy) -> str:
-    """The energy that the GPUs used, and its CO₂."""
+    """The energy that the GPUs used, and the CO₂ that it caused."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else ", estimated from idle time"
     grams = found.co2_g
@@ -344,7 +349,7 @@ def drawn(found: Energy) -> str:
 
 
 def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
-    """Notes about time and requests that the bill omits or bills inexactly."""
+    """Notes about time and requests that the bill omits or does not bill exactly."""
     sentences = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)

@@ -78,7 +78,7 @@ def _line(replica: ReplicaRow, measure: Measure, fleet: FleetReplicas) -> list[f
 
 
 def as_csv(replicas: Sequence[ReplicaRow], fleet: FleetReplicas) -> str:
-    """All measures as CSV, a row per replica and bin. Empty cell: unknown. Times are in UTC."""
+    """All measures as CSV, with a row per replica and bin. Times are in UTC."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(["replica", "from_utc", "bin_s", *MEASURES])

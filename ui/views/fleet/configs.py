@@ -7,7 +7,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Processes that report the same start of a replica."""
+"""Starts of processes within this time are one start of the replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,14 @@ class ConfigGroup:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """From the model's most common configuration, whose values are `before`."""
+    """The differences from the model's most common configuration (`before`)."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
-    """The current configurations, by model, the most common first.
+    """The current configurations of each model. A model's most common configuration is first.
 
-    `starts` has the latest start of each engine. Those of replicas not in `replicas` are ignored.
+    `starts` has the latest start of each engine. Starts of replicas that `replicas` lacks are
+    ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -52,7 +53,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
 
 
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
-    """By replica, texts about arguments that differ from the most common configuration."""
+    """For each replica, texts about arguments that differ from the most common configuration."""
     by_replica: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -64,7 +65,7 @@ def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """An argument's value as on the command line, or a dash."""
+    """An argument's value as on the command line. A dash stands for no value."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -77,8 +78,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """When each replica restarted since an instant.
 
-    `began` has all processes' start times in unix ns. The first start of a replica not in
-    `ran_before` is no restart.
+    `began` has the start times of all processes in unix ns. If a replica is not in `ran_before`,
+    its first start is no restart.
     """
     earlier = set(ran_before)
     found = {}

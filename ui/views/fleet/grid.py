@@ -1,8 +1,8 @@
-"""A grid per measure: a row per replica, a column per bin. Pure.
+"""A grid for each measure, with a row per replica and a column per bin. Pure.
 
-A gauge is the maximum in the bin; numbers of requests are summed over a replica's engines. A
-counter is the rate per second, summed over processes (each counts a part of the work), or a ratio
-of increases.
+The value of a gauge is the maximum in the bin. Numbers of requests are summed over the engines of a
+replica. The value of a counter is the rate per second, summed over processes, or a ratio of
+increases.
 """
 
 from collections.abc import Sequence
@@ -29,20 +29,20 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with queued requests."""
+"""The share of samples in which requests were queued."""
 
 Grid = FloatArray
-"""(replicas, bins) values of one measure; NaN without a sample."""
+"""The values of one measure, or NaN without a sample. Shape (replicas, bins)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and the engine process (line) that sent each."""
+    """The samples. The line of a sample is the engine process that sent it."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) the row of each line's replica in the grids; −1 if it is not selected."""
+    """The row of each line's replica in the grids, or −1 if it is not selected. Shape (lines,)."""
     engine: IntArray
     """(lines,) the index of each line's engine among the engines of all replicas."""
 
@@ -53,9 +53,9 @@ def engine_grids(
     """The grid of each engine measure.
 
     Args:
-        table: with `ENGINE_COLUMNS`.
+        table: has the columns `ENGINE_COLUMNS`.
         replicas: the rows of a grid.
-        index: (samples,) the bin of each sample.
+        index: the bin of each sample. Shape (samples,).
     """
     if not table.num_rows:
         return {}
@@ -109,9 +109,9 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """The mean bandwidth and the lowest clock of replicas' GPUs, from `GPU_COLUMNS`.
+    """The mean bandwidth and the lowest clock of the replicas' GPUs.
 
-    `index` is (samples,), the bin of each sample.
+    `table` has the columns `GPU_COLUMNS`. `index` is the bin of each sample. Shape (samples,).
     """
     if not table.num_rows:
         return {}
@@ -139,7 +139,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
-    # numpy compares rows of several columns slowly: one number for (replica, engine).
+    # numpy compares rows of several columns slowly, so each (replica, engine) becomes one number.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -149,13 +149,12 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """The index of each key among the distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
-    """The row of each sample's replica; −1 if it is not selected."""
+    """The row of each sample's replica, or −1 if the replica is not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
     found: IntArray = of_code[samples.replica.codes].astype(np.int64)
@@ -200,7 +199,6 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """NaN in cells without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

@@ -35,7 +35,7 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MAX_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Starts whose first requests are examined, with one query each."""
+"""Maximum number of starts whose first requests are read. Each start needs one query."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
@@ -49,18 +49,18 @@ class FleetData:
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """Seconds between the intervals in which a long range's samples were read."""
+    """Seconds between the parts of a long range in which samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
     scraped_replicas: int
     without_samples: int
-    """Replicas with requests but no engine samples, among the rows that were read."""
+    """Replicas with requests but without engine samples, among the rows that were read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Engines do not have these labels: filters by them apply only to requests."""
+    """Labels that engines do not have. Filters by these labels apply only to requests."""
     incident: IncidentRow | None
 
 
@@ -136,7 +136,7 @@ def _fleet(
         requests_of(request_rows), Servers(engines=samples_of(samples.table))
     )
     labels = found.label("replica")
-    # A non-streamed response's first byte is also its last.
+    # The first byte of a non-streamed response is also its last byte, so it is no TTFT.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -151,7 +151,7 @@ def _fleet(
 
 
 def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
-    """The requests of the replicas `names`, and the number of other replicas with requests."""
+    """The requests of the replicas in `names`, and the number of other replicas with requests."""
     replicas = rows["replica"].cast(pa.string())
     others = set(replicas.unique().to_pylist()) - {None, *names}
     return rows.filter(pc.is_in(replicas, pa.array(names, pa.string()))), len(others)
@@ -216,7 +216,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """By replica, the share of GPU samples with a throttled clock, and the reasons."""
+    """The share of each replica's GPU samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

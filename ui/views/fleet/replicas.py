@@ -1,4 +1,4 @@
-"""Combine each replica's measures, and find its problems. Pure. Replicas get no score."""
+"""Combine each replica's measures, and find its problems. Replicas get no score. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,23 +20,24 @@ from ui.views.fleet.grid import WAITED, Grid
 SLOW_SHARE: Final = 0.05
 """The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""With fewer slow requests, the replicas are not compared."""
+"""Minimum number of slow requests. With fewer, the replicas are not compared."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Minimum lower end of a problem's risk ratio: with many requests, even tiny differences are
+"""Minimum lower end of a problem's risk ratio. With many requests, even tiny differences are
 significant."""
 QUEUEING: Final = 0.5
-"""The share of samples with waiting requests that is a problem."""
+"""A larger share of samples with waiting requests is a problem."""
 RECENT_PARTS: Final = 6
-"""The last 1/RECENT_PARTS of the range is also checked alone, for a recent queue."""
+"""The last of this many parts of the range is also checked alone, for a recent queue."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One or two words, the number that shows the problem, and a weight that sorts replicas."""
+    """One or two words, the number that shows the problem, and a weight by which replicas are
+    sorted."""
 
     what: str
     why: str
@@ -55,9 +56,9 @@ class ReplicaTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """The servers whose requests are slow more often than others'.
+    """The servers whose requests are slow more often than the requests of other servers.
 
-    A server is a replica with one engine, or one of a replica's several engines.
+    A server is a replica with one engine, or one engine of a replica with several engines.
     """
 
     hits: Sequence[RiskRatio]
@@ -86,9 +87,9 @@ class ReplicaRow:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """(bins,) values of each measure."""
+    """The values of each measure over time. Shape (bins,)."""
     whole: Mapping[str, float | None]
-    """Over the whole range."""
+    """The value of each measure over the whole range."""
     traffic: ReplicaTraffic | None
     facts: ReplicaFacts
     problems: Sequence[Problem]
@@ -107,7 +108,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """By server (see `Imbalance`)."""
+    """The engines that count as servers, by server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
@@ -134,7 +135,7 @@ def fleet(
     """The replicas with their measures and problems.
 
     Args:
-        names: the rows of `over_time` (replicas, bins) and `whole` (replicas, 1).
+        names: the replicas in the rows of `over_time` (replicas, bins) and `whole` (replicas, 1).
         imbalance: from `imbalance_of`.
         engines: as in `FleetReplicas`.
     """
@@ -217,11 +218,11 @@ def _recent_mean(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
-    """Requests and P99 of TTFT, by replica.
+    """The number of requests and the P99 of TTFT, by replica.
 
     Args:
-        labels: (n,) the replica of each request.
-        ttft_s: (n,) seconds; NaN if unknown or not streamed.
+        labels: the replica of each request. Shape (n,).
+        ttft_s: seconds, or NaN if unknown or not streamed. Shape (n,).
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -242,11 +243,11 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
 
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
-    """The servers whose requests are slow more often; None for one server or too few requests.
+    """The servers whose requests are slow more often, or None for one server or too few requests.
 
     Args:
-        labels: (n,) the server of each request.
-        ttft_s: (n,) seconds; NaN if unknown or not streamed.
+        labels: the server of each request. Shape (n,).
+        ttft_s: seconds, or NaN if unknown or not streamed. Shape (n,).
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -277,8 +278,8 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     """Whether a server's P99 is significantly higher, and by more than `MIN_GROWTH_RATIO`.
 
-    With many requests, a tiny difference is significant. `ttft_s` is (n,); `its_own` marks the
-    server's.
+    With many requests, even a tiny difference is significant. `its_own` marks the server's
+    requests. `ttft_s` has the shape (n,).
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:

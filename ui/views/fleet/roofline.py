@@ -27,7 +27,6 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Besides `grid.ENGINE_COLUMNS`."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MAX_ROWS: Final = 50
 
@@ -42,9 +41,9 @@ class Bound:
     window: RooflineWindow | None
     why: str | None = None
     stall_ratio: float | None = None
-    """Share of the step time that scheduled work does not explain."""
+    """The share of the step time that the scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """Share of prompt tokens among the steps' tokens."""
+    """The share of prompt tokens among all tokens of the steps."""
 
 
 def bounds(
@@ -56,8 +55,8 @@ def bounds(
     """The bottleneck of each engine.
 
     Args:
-        samples: with `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
-        gpus: with `GPU_COLUMNS` and `grid.GPU_COLUMNS`.
+        samples: has the columns `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
+        gpus: has the columns `GPU_COLUMNS` and `grid.GPU_COLUMNS`.
         starts: the latest start of each engine.
         peaks: the user's peaks, which override the built-in table.
     """
@@ -96,7 +95,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Its stall ratio and prompt ratio."""
+    """The engine's stall ratio and prompt ratio."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)

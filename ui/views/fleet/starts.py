@@ -1,4 +1,4 @@
-"""The starts of engines: a bar of parts per start, and a table. Pure."""
+"""The starts of engines, with a bar of parts for each start, and a table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.tables import table
 
 MAX_BARS: Final = 12
-"""The newest starts are shown."""
+"""Only the newest starts are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -31,15 +31,15 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""From a request's phases. Starting processes and importing modules share a colour."""
+"""The colours of a request's phases. The start of processes and the imports share a colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the range's starts, with first requests that were slower than all later ones of
-    their length.
+    `slow_first` has the starts whose first requests were slow. Each such request was slower than
+    all later requests of its length.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -47,8 +47,10 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """The last start of each engine, and all that became ready since an instant: the newest
-    `MAX_BARS`."""
+    """The last start of each engine, and all starts that became ready since an instant.
+
+    At most the newest `MAX_BARS` are returned.
+    """
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [
         each

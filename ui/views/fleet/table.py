@@ -28,7 +28,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The columns of measures. Narrow pages omit high ranks."""
+"""Narrow pages omit columns with a high rank."""
 
 
 def show(
@@ -39,7 +39,7 @@ def show(
     dated: bool,
     has_gpus: bool,
 ) -> None:
-    """Draw the first `MAX_REPLICAS` replicas. If `dated`, times have a date."""
+    """Draw the first `MAX_REPLICAS` replicas. If `dated` is set, times have a date."""
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
@@ -101,7 +101,10 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """A row for each replica: the texts, and the lines from 0 to 1, with one scale per measure."""
+    """A row for each replica, with texts, and lines with values from 0 to 1.
+
+    All lines of a measure have the same scale.
+    """
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [
@@ -124,7 +127,7 @@ def rows(
 
 
 def top(fleet: FleetReplicas, measure: Measure) -> float:
-    """The top of a measure's scale: 100 %, or the maximum over all replicas."""
+    """The top of a measure's scale. It is 100 %, or the maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [

@@ -1,4 +1,4 @@
-"""The texts of the Fleet page. Pure HTML; external text is escaped."""
+"""The texts of the Fleet page. Pure HTML. External text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, Replic
 
 NAMED: Final = 4
 EVEN: Final = 1.5
-"""The load is even up to this ratio of the busiest to the least busy server."""
+"""Maximum ratio of the busiest server's load to the least busy server's load, for an even load."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
-    """How many replicas there are, and which have problems.
+    """The number of replicas, and the replicas that have problems.
 
-    `incident` is the newest in the range, if any.
+    `incident` is the newest incident in the range, or None.
     """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
@@ -48,9 +48,9 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
 
 
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
-    """Whether the servers' load and latency are even; None for a single server.
+    """Whether the load and the latency of the servers are even, or None for a single server.
 
-    `kind` is `replica`, or `engine` if a replica has several.
+    `kind` is `replica`, or `engine` if a replica has several engines.
     """
     if servers < 2:
         return None
@@ -89,7 +89,10 @@ def _shares(found: Imbalance, kind: str) -> str:
 
 
 def without_samples(replicas: int, one_in: int) -> str | None:
-    """Replicas with requests but no engine samples. If 1 in `one_in` was read: at least."""
+    """A sentence about replicas with requests but without engine samples.
+
+    1 request in `one_in` was read.
+    """
     if not replicas:
         return None
     number = ("At least " if one_in > 1 else "") + wording.counted(replicas, "more replica")
@@ -98,7 +101,7 @@ def without_samples(replicas: int, one_in: int) -> str | None:
 
 
 def ignored_filters(labels: Sequence[str]) -> str | None:
-    """A sentence about filters that do not apply to engines, if any."""
+    """A sentence about filters that do not apply to engines, or None if there are none."""
     if not labels:
         return None
     listed = " or ".join(labels)
@@ -109,12 +112,12 @@ def ignored_filters(labels: Sequence[str]) -> str | None:
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """A sentence about the share of requests that were read; None if all were."""
+    """A sentence about the share of requests that were read, or None if all were read."""
     return f"TTFT and imbalance are computed from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[ConfigGroup]) -> str:
-    """The configurations, with their differences from the most common one."""
+    """The configurations, with their differences from the most common configuration."""
     if not groups:
         text = "No engine reported its start arguments. The plugin in vLLM sends them."
         return f"<p class='note'>{text}</p>"

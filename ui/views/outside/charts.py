@@ -25,7 +25,7 @@ PHASES: Final = {
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
-"""Name, colour and meaning, in order of time."""
+"""The name, colour and meaning of each phase, in order of time."""
 
 
 def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
@@ -39,7 +39,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Two rows may have the same name, so the axis has row numbers.
+                # Two rows may have the same name, so the axis uses row numbers.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,
@@ -70,7 +70,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
         150 + 26 * max(1, len(rows)),
         {"t": 52, "b": 48},
         barmode="stack",
-        # The whole width, so that a phone shows several entries in one row.
+        # The legend has the whole width, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
     )
@@ -144,7 +144,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """At most `MAX_LINES` places: those with the most failures, then with the most probes."""
+    """The `MAX_LINES` endpoints with the most failures, then with the most probes."""
     ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 

@@ -18,13 +18,14 @@ MAX_OPTIONS: Final = 500
 class OutsideData:
     """The data of the page.
 
-    `newest_unix_ns` is None: probes may be an hour apart, so the page shows each endpoint's age.
+    `newest_unix_ns` is None, because probes may be an hour apart. The page shows each endpoint's
+    age instead.
     """
 
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     latest_unix_ns: int | None
-    """When the latest stored probe was due; None if the range has probes."""
+    """When the latest stored probe was due. It is None if the range has probes."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

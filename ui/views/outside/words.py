@@ -1,4 +1,4 @@
-"""The texts and tables of the Outside page. Pure; external text is escaped."""
+"""The texts and tables of the Outside page. Pure. External text is escaped."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -55,7 +55,7 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(endpoints: Sequence[EndpointResults]) -> str:
-    """The places with the lowest share of answered probes, or ""."""
+    """The places with the lowest share of answered probes, or an empty text."""
     ratios = [p.success_ratio for p in endpoints if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in endpoints if p.success_ratio == lowest]
@@ -73,7 +73,7 @@ def _worst(endpoints: Sequence[EndpointResults]) -> str:
 
 
 def notes(answer: OutsideAnswer) -> list[str]:
-    """What is missing or estimated, as HTML."""
+    """Notes on missing or estimated values, as HTML."""
     sentences = []
     if answer.scale > 1:
         sentences.append(
@@ -137,7 +137,7 @@ def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
 
 
 def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
-    """The reasons why probes failed or were not sent as a table, or ""."""
+    """A table of the reasons why probes failed or were not sent, or an empty text."""
     rows = [
         [
             *_names(p),
@@ -161,7 +161,8 @@ def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
 
 
 def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
-    """Network times and the prefix cache's effect as a table, or "" if neither is known."""
+    """A table of network times and of the prefix cache's effect. The text is empty if neither is
+    known."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []

@@ -22,12 +22,14 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import cached_evidence, shared
 
 EVERY_S: Final = 60
-"""A search of a million requests takes a second."""
+"""Search at most once in this time, because a search of a million requests takes a second."""
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the incident's stored answer that contains it, unless the cause was computed
-    now."""
+    """A cause, and the incident's stored answer that contains the cause.
+
+    `answer` is None if the cause was computed now.
+    """
 
     cause: Cause
     answer: StoredAnswer | None
@@ -36,7 +38,7 @@ class CurrentCause(NamedTuple):
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
     """The largest cause of the open paging incident, or None.
 
-    Until its answer is stored, the share is an estimate from the step ledger.
+    Until the incident's answer is stored, the cause's share is an estimate from the step ledger.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
@@ -64,7 +66,7 @@ def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCaus
 def _explain_cached(
     engine: Engine, question: Question, objectives: Sequence[Objective]
 ) -> Explanation:
-    """As `analysis.explain`, from cached columns of requests."""
+    """Explain as `analysis.explain` does, but from cached columns of requests."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = cached_evidence(engine)
     windows = windows_of(question)

@@ -18,7 +18,7 @@ BANDS: Final = ("p50", "p99")
 """A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum bins to omit at the end of the range."""
+"""Maximum number of bins to omit at the end of the range."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -44,8 +44,8 @@ def latency(
     """Draw P50, P95 and P99 of a latency, with thresholds and usual bands.
 
     Args:
-        before: the baseline, whose percentiles are the usual values.
-        name: the latency's column, `shown` on the page.
+        before: the baseline. Its percentiles are the usual values.
+        name: the latency's column. The page shows it as `shown`.
         incidents: times in which an error budget burned too fast.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
@@ -219,7 +219,8 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """The usual range of the rates. Bins without requests may lack data, and are excluded."""
+    """The usual range of the rates. Bins without requests are excluded, because data may be
+    missing."""
     low, high = np.quantile(rate[rate > 0], USUAL)
     return float(low), float(high)
 
@@ -227,7 +228,8 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # Refusals are reported at once: while most requests still run, their share is too high.
+    # Refusals are reported at once. While most requests still run, the share of refusals is too
+    # high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -239,7 +241,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
-    """The ranges in order of time, joined if they overlap or touch."""
+    """The ranges in order of time. Ranges that overlap or touch are joined."""
     joined: list[TimeRange] = []
     for from_ns, to_ns in sorted(time_ranges):
         if joined and from_ns <= joined[-1][1]:

@@ -1,7 +1,8 @@
 """Compare the latencies before and after the latest deploy, in a sentence.
 
-A deploy changes a server's version or configuration. A comparison takes about a second: it runs in
-the background, again at each length in `analysis.compare.deploys.STEPS_S` after the deploy.
+A deploy changes a server's version or configuration. A comparison takes about a second, so it runs
+in the background. It is repeated at each time after the deploy in
+`analysis.compare.deploys.STEPS_S`.
 """
 
 import html
@@ -40,23 +41,23 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A deploy, and the page element with the sentence about it."""
+    """A deploy, and the page element that shows the sentence about the deploy."""
 
     element: Any
     deploy: Deploy
 
 
 def show(context: Context, deploy: Deploy) -> Place:
-    """Draw the sentence with the newest computed comparison."""
+    """Draw the sentence with the newest comparison that was computed."""
     place = Place(st.empty(), deploy)
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison if it is due, after everything else is drawn.
+    """Start a newer comparison if it is due. Call this after everything else is drawn.
 
-    A page that is not live waits for it.
+    A page that is not live waits for the comparison.
     """
     engine, deploy = context.engine, place.deploy
     after = deploy.after(context.window.to_unix_ns)
@@ -77,7 +78,7 @@ def complete(context: Context, place: Place) -> None:
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
-    # Without data after a past range.
+    # For a past range, the comparison must not use data after the range.
     past = None if context.view.live else deploy.after(context.window.to_unix_ns)
     return ("deploy", deploy, past)
 
@@ -97,7 +98,8 @@ def sentence(
 ) -> str:
     """One or two sentences about a deploy as HTML. Pure.
 
-    `found` is the comparison, the reason why there is none, or None if it is not computed yet.
+    `found` is the comparison, or the reason why there is none. It is None if the comparison is not
+    computed yet.
     """
     change = deploy.change
     at = _minute(change.from_unix_ns, window, zone)
@@ -117,7 +119,7 @@ def sentence(
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
-    """An instant to the minute, with the date if the range ends on another day."""
+    """An instant to the minute. It has a date if the range ends on another day."""
     day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
     last = wording.clock(window.to_unix_ns, zone, date=True)
     return at if last.startswith(day) else f"{day} {at}"

@@ -14,19 +14,19 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKBACK_NS = 120 * SECOND_NS
-"""Length of the range to read, in which an engine sends at least two samples."""
+"""Length of the range to read. An engine sends at least two samples in this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """US dollars per hour of the engines with a price, and their number."""
+    """The cost in US dollars per hour of the engines with a price, and their number."""
 
     usd: float
     engines: int
     unpriced: int
     """Servers that were up and have no price."""
     without_samples: int
-    """With requests but no engine samples: their cost is unknown."""
+    """Servers with requests but without engine samples. Their cost is unknown."""
 
 
 def hourly_cost(
@@ -34,7 +34,7 @@ def hourly_cost(
 ) -> HourlyCost | None:
     """The cost per hour at the end of a range.
 
-    None if no engine has a price, or if the reader's role does not allow costs.
+    It is None if no engine has a price, or if the reader's role does not allow costs.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:

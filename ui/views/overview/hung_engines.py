@@ -20,7 +20,7 @@ def show(engine: Engine, now_unix_ns: int) -> None:
 
 
 def sentence(hung: Sequence[HungReplica]) -> str:
-    """The notice as HTML, with external text escaped."""
+    """The notice as HTML. External text is escaped."""
     sentences = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"

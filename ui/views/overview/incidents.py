@@ -1,4 +1,4 @@
-"""The list of incidents, with links to their causes. Pure; external text is escaped."""
+"""The list of incidents, with links to their causes. Pure. External text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ STATES = {"page": "paging", "ticket": "ticket"}
 
 
 def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
-    """The incidents as HTML, open incidents first."""
+    """The incidents as HTML. Open incidents are first."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
     burning = [each for each in found if each.burns and not each.open]
     recorded = "".join(

@@ -54,7 +54,7 @@ class OverviewData:
     newest_unix_ns: int | None
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, EventCounts]]
-    """By objective, counts of the requests that match the filters."""
+    """For each objective, the counts of the requests that match the filters."""
     cause: CurrentCause | None
     deploy: Deploy | None
 

@@ -1,6 +1,6 @@
 """Percentiles, traffic and outcomes in each bin of a range, and their usual values.
 
-With many requests, they come from rollups, within 1 %.
+With many requests, the values come from rollups, and percentiles are within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""Requests to read one by one, in about 0.1 s."""
+"""At most this many requests are read one by one, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum size of the default baseline, as a share of the range's requests."""
+"""Minimum number of requests in the default baseline, as a share of the range's requests."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -42,10 +42,10 @@ class Trend:
     """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
     rolled: bool
-    """Whether percentiles come from rollups."""
+    """Whether the percentiles come from rollups."""
     simulated: bool
     hidden: int = 0
-    """Requests that may match the filters, stored as `_other`."""
+    """Requests that are stored as `_other`, and may match the filters."""
 
     @property
     def number(self) -> int:
@@ -54,23 +54,24 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """(bins,) seconds of each bin that are inside the window."""
+        """The seconds of each bin that are inside the window. Shape (bins,)."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
-        # Rollups count whole minutes: their first bin is not cut at the start of the window.
+        # Rollups count whole minutes, so their first bin is not cut at the start of the window.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
         high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
         seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """(bins,) number of requests with one of these outcomes."""
+        """The number of requests with one of these outcomes. Shape (bins,)."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """The range of a percentile in 8 of 10 bins, in seconds; None for too few bins."""
+        """The range of a percentile in 8 of 10 bins, in seconds. It is None if there are too few
+        bins."""
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < MIN_BINS:
@@ -82,7 +83,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read a range in bins of `width_ns`; None fits them to the range."""
+    """Read a range in bins of `width_ns`. If it is None, the width depends on the range."""
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
@@ -114,10 +115,12 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """Read the baseline of a range in bins of the same width; None if none has enough requests.
+    """Read the baseline of a range in bins of the same width, or return None without enough
+    requests.
 
-    It is the reader's, or the same time yesterday, or the previous range, which ends at
-    `quiet_until_ns` if an incident began before the range: values during an incident are not usual.
+    The baseline is the reader's baseline, or the same time yesterday, or the previous range. If an
+    incident began before the range, the previous range ends at `quiet_until_ns`, because values
+    during an incident are not usual.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

@@ -1,4 +1,4 @@
-"""The texts of the Overview page. Pure HTML; external text is escaped."""
+"""The texts of the Overview page. Pure HTML. External text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from ui.views.overview.trends import DAY_NS, Trend
 
 MAX_NAMED: Final = 3
 MIN_REQUESTS: Final = 30
-"""With fewer, no sentence states that an objective is met or missed."""
+"""With fewer requests, the page does not state that an objective is met or missed."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -40,7 +40,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A sentence, and a mood: bad, near (nearly bad), fine or unknown."""
+    """A sentence and a mood. The mood is bad, near (nearly bad), fine or unknown."""
 
     mood: str
     sentence: str
@@ -51,8 +51,8 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
     Args:
         found: at least one state.
-        requests: also those that no objective counts.
-        length_s: of the selected range.
+        requests: all requests, even if no objective counts them.
+        length_s: the length of the selected range.
     """
     paging = [each for each in found if each.pages]
     if paging:
@@ -80,7 +80,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Headline, silent_s: float) -> Headline:
-    """Without new data, the mood "fine" becomes "unknown"."""
+    """The headline without new data. The mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Headline(mood, f"{before} {found.sentence}")
@@ -89,7 +89,7 @@ def of_the_past(found: Headline, silent_s: float) -> Headline:
 def of_filters(
     view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
 ) -> Headline:
-    """About the objective with the most bad requests in relation to its budget."""
+    """A headline about the objective that has the most bad requests in relation to its budget."""
     scope = _filters(view)
     known = [
         (objective, counts, bad)
@@ -224,7 +224,7 @@ def _shortest(each: SloState) -> WindowPair:
 
 
 def _burn_now(each: SloState) -> float:
-    """The burn rate over the shortest window, which rises first."""
+    """The burn rate over the shortest window, in which a rise appears first."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
@@ -269,7 +269,7 @@ def costs(found: HourlyCost, view: View) -> str:
 
 
 def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """Sentences about the charts and their shaded bands."""
+    """Sentences that explain the charts and their shaded bands."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     why = " Percentiles are within 1 %, because there are too many requests to read each."
     within = why * now.rolled + wording.hidden(now.hidden)

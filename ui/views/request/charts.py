@@ -1,6 +1,6 @@
 """The charts of one request. Pure.
 
-All begin at its receipt, with the same range and margins.
+All charts begin at the request's receipt, with the same range and margins.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,10 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the request's duration, for labels beside the bars."""
+"""Length of the axis divided by the request's duration. The rest is space for labels beside the
+bars."""
 NEAR: Final = 0.2
-"""Closer labels, as a share of the axis, are stacked."""
+"""Labels that are closer than this share of the axis are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
@@ -91,7 +92,10 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """The lowest row for each label without an overlap. `shares` are positions on the axis."""
+    """The lowest row for each label in which it overlaps no other label.
+
+    `shares` are positions on the axis.
+    """
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -100,8 +104,10 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour. The prefill of a neighbour that delayed the request is
-    coloured."""
+    """Draw a row for each neighbour.
+
+    If a neighbour delayed the request, the neighbour's prefill is coloured.
+    """
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -205,7 +211,8 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # "vh": a sample covers the time since the previous sample.
+                    # The line shape is "vh", because a sample covers the time since the previous
+                    # sample.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[series.shown(value) for value in values.tolist()],

@@ -1,6 +1,6 @@
 """The state of an engine and its GPUs during a request. Pure.
 
-Times are seconds since its receipt. A value covers the time since the previous sample.
+Times are seconds since the request was received. A value covers the time since the previous sample.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,11 +45,11 @@ class TimeSeries:
     lines: Sequence[EngineStateLine]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if any."""
+    """The value that stands for 100 %, or None."""
 
 
 def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """The series of one engine, from samples with `ENGINE_COLUMNS`."""
+    """The series of one engine. The samples have the columns `ENGINE_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)
@@ -75,7 +75,8 @@ def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """The series of a replica's GPUs as shares of their maxima, from `GPU_COLUMNS`."""
+    """The series of a replica's GPUs, as shares of their maxima. `table` has the columns
+    `GPU_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)
@@ -95,9 +96,10 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Whether and why the GPUs' clocks were throttled; None without samples.
+    """Whether and why the GPUs' clocks were throttled, or None without samples.
 
-    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` covers the request's end.
+    `table` has the columns `GPU_COLUMNS`. The first sample after `to_unix_ns` covers the request's
+    end.
     """
     rows = [
         (gpu, at, reasons)

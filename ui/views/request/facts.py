@@ -8,7 +8,10 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(name, value, explanation). The values are external text, which the caller must escape."""
+    """The facts as (name, value, explanation).
+
+    The values are external text, which the caller must escape.
+    """
     basis = {
         "http": "receipt and delivery were measured in the HTTP layer",
         "engine": "HTTP was not measured: receipt and delivery were measured in the engine's "
@@ -68,7 +71,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
-    """Whether only the engine core measured the request, without the front end."""
+    """Whether only the engine core measured the request. The front end then reported nothing."""
     return row["basis"] == "engine" and row["frontend_s"] is None and row["queue_s"] is not None
 
 

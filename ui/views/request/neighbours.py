@@ -1,6 +1,7 @@
-"""A request's neighbours (requests in the same engine at the same time), and their delays. Pure.
+"""The neighbours of a request, and how long they delayed it. Pure.
 
-Times are seconds since its receipt, limited to its duration.
+A neighbour is a request in the same engine at the same time. Times are seconds since the request's
+receipt, limited to its duration.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""A batch may contain hundreds."""
+"""A batch may contain hundreds of requests."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -45,7 +46,8 @@ class Neighbour:
 class Neighbours:
     """A request's neighbours.
 
-    `drawn` has at most `MAX_DRAWN` of them: the longest delays, then the longest overlaps.
+    `drawn` has at most `MAX_DRAWN` of them, with the longest delays first, then the longest
+    overlaps.
     """
 
     drawn: Sequence[Neighbour]
@@ -58,8 +60,8 @@ class Neighbours:
 def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neighbours:
     """The neighbours of the request in row `victim`.
 
-    `table` is from `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the delays
-    by row.
+    `table` is from `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the delay
+    that each row caused.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -107,7 +109,7 @@ def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neig
 
 
 def sentence(found: Neighbours) -> str:
-    """How many neighbours there are, and how long they delayed the request."""
+    """The number of neighbours, and how long they delayed the request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"

@@ -35,9 +35,9 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key: the id when the page last set the text field."""
+"""Session key of the id that the page last wrote into the text field."""
 MAX_LISTED: Final = 6
-"""The chart shows more of the requests that delayed the shown one."""
+"""The chart shows more of the requests that delayed the shown request."""
 
 LIFE_HELP: Final = (
     "One row per phase. Within a phase, the request's own work is drawn first, then other "
@@ -99,7 +99,7 @@ def show(context: Context, found: RequestPageData) -> None:
 
 
 def _ask(request_id: str) -> None:
-    # Otherwise a rerun would replace the text that a reader is typing.
+    # Without this check, a rerun would replace the text that a reader is typing.
     if "request_id" not in st.session_state or st.session_state.get(SHOWN) != request_id:
         st.session_state["request_id"] = st.session_state[SHOWN] = request_id
     st.text_input(
@@ -130,9 +130,9 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
 
 
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
-    """Search again: a running request is stored only after it has ended."""
+    """Search again, because a running request is stored only after it has ended."""
     try:
-        # Streamlit's first call is while it runs the page, which has just searched.
+        # Streamlit first calls this function while it runs the page, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:

@@ -1,4 +1,4 @@
-"""Read the Request page's data. Cached for a minute: requests in its engine may still arrive."""
+"""Read the Request page's data. It is cached for a minute, because neighbours may still arrive."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""A request is compared with those of the same labels."""
+"""A request is compared with requests that have the same values of these labels."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""The largest gap between an engine's samples."""
+"""The largest gap between two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RequestDetails:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """Joined over its engines; None if one did both prefill and decode."""
+    """The request, joined over its engines, or None if one engine did both prefill and decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Missing:
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """The requests with this request id, trace id or TRACE/SPAN, the earliest first."""
+    """The requests with this request id, trace id or TRACE/SPAN. The earliest request is first."""
     try:
         with store_errors():
             return shared(
@@ -91,7 +91,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
 
 
 def _record(key: RequestKey, *, found: bool) -> None:
-    """Write to the audit log that the reader opened a request, once per opening."""
+    """Record in the audit log that the reader opened a request. Each opening is recorded once."""
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening

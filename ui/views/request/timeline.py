@@ -1,7 +1,7 @@
 """The timeline of one request: its instants, its phases, and their parts. Pure.
 
-Segments follow each other without gaps. When parts occurred is not known: the own work is drawn
-first, then delays by others, preemption and stalls.
+Segments follow each other without gaps. When each part occurred is not known. The request's own
+work is drawn first, then delays by other requests, preemption and stalls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""A first byte this close to the first token, as a share of the duration, is not drawn."""
+"""Instants that are closer than this share of the duration count as the same instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Segment:
     meaning: str
     colour: str
     pattern: str
-    """Distinguishes the parts of a phase, which share a colour."""
+    """The pattern that distinguishes the parts of a phase, which have the same colour."""
     from_s: float
     length_s: float
 
@@ -78,7 +78,7 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[TimelineStage]:
-    """The phases that began, in order of time, which sum to the end-to-end time.
+    """The phases that began, in order of time. They sum to the end-to-end time.
 
     `parts_s` is from `diagnosis.one_request.account`.
     """
@@ -108,7 +108,7 @@ def _single_part(phase: str) -> str:
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """The known instants in order of time. The last is the end of the request."""
+    """The known instants in order of time. The last instant is the end of the request."""
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     phases = [
@@ -135,7 +135,7 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if content_s - begun_s > SAME * whole_s:
             found.append(Instant("first content", content_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # A request that ended early ends with its last phase: draw only one of these instants.
+    # If a request ended early, it ends with its last phase. Draw only one of these two instants.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

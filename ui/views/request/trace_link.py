@@ -1,6 +1,7 @@
 """The link from a request to its trace, in any trace store.
 
-`KEY` has its URL, with `{trace_id}`. Ids are external text, and are percent-encoded.
+The variable `KEY` contains the URL, with `{trace_id}`. Ids are external text, so they are
+percent-encoded.
 """
 
 import os

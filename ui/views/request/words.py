@@ -1,4 +1,4 @@
-"""The texts of the Request page. Pure HTML; external text is escaped."""
+"""The texts of the Request page. Pure HTML. External text is escaped."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -14,12 +14,12 @@ from ui.kit.tables import table
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Similar requests that a comparison needs."""
+"""Minimum number of similar requests for a comparison."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""A note has the sum of the other tenants."""
+"""A note has the sum of all other tenants."""
 MIN_SHARE: Final = 0.05
-"""A smaller share of the time is omitted."""
+"""Minimum share of the time. Parts with a smaller share are omitted."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -69,7 +69,7 @@ def _largest_parts(account: LatencyAccount, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """The request compared with similar requests; None if none of its latencies is known."""
+    """The request compared with similar requests, or None if none of its latencies is known."""
     like = " ".join(
         [
             "requests",
@@ -100,7 +100,7 @@ def _share_of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """What the row's source does not report, or None."""
+    """A sentence about what the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.SOURCE_NOTES:
         return f"This request is {data_sources.SOURCE_NOTES[source]}."
@@ -116,7 +116,8 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """The instants: the first as a clock time, the others as time since then."""
+    """The instants of the request. The first is a clock time. The others are seconds since the
+    first."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (
@@ -171,6 +172,6 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """All stored fields as a table, by their names in the database and the CLI."""
+    """A table of all stored fields. The names are the same as in the database and the CLI."""
     known = ((name, value) for name, value in row.items() if value is not None)
     return table((), [(name, wording.for_html(str(value), 200)) for name, value in known], "raw")

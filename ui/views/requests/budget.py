@@ -1,4 +1,4 @@
-"""The section of the Requests page about how the slow requests spent a latency budget."""
+"""The section of the Requests page about a latency budget."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from ui.kit.sections import chapter, paragraph
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
-"""The path of the reader's budget file."""
+"""The environment variable with the path of the reader's budget file."""
 HELP: Final = (
     "A budget limits a latency and the time of each layer. The table compares it with the "
     "slowest requests of the range: those beyond the budget's percentile."
@@ -31,9 +31,9 @@ TOO_MANY: Final = (
 
 
 def show(context: Context, *, too_many: bool) -> None:
-    """Draw a choice of budgets, and how the slow requests spent the chosen one.
+    """Draw a choice of budgets, and how the slow requests spent the chosen budget.
 
-    With `too_many`, they cannot be read one by one.
+    `too_many` means that the range has too many requests to read.
     """
     with chapter("Latency budget", HELP):
         budgets = _budgets_to_choose(context.view.budget)
@@ -56,7 +56,10 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """The reader's own only if its file is configured, or if the address names it."""
+    """The budgets to choose from.
+
+    The reader's own budget is included if its file is configured, or if the address names it.
+    """
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 

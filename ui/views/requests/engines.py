@@ -1,6 +1,6 @@
-"""The engines' state over time: waiting, running, KV cache in use. Pure.
+"""The engines' state over time: waiting requests, running requests, and KV cache in use. Pure.
 
-A bin has the maximum of its samples: a mean would hide a burst of a second.
+A bin has the maximum of its samples, because a mean would hide a burst of a second.
 """
 
 import math
@@ -22,12 +22,15 @@ MAX_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The lines of each gauge: one per engine, or one for more than `MAX_LINES` engines."""
+    """The lines of each gauge.
+
+    There is one line per engine. With more than `MAX_LINES` engines, one line stands for all.
+    """
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """(bins,) values by line and gauge; NaN in bins without samples."""
+    """The values by line and gauge. They are NaN in bins without samples. Shape (bins,)."""
 
     @property
     def together(self) -> bool:
@@ -46,7 +49,7 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
 
 
 def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGauges:
-    """The lines of each gauge, from samples with the columns `COLUMNS`."""
+    """The lines of each gauge. `table` contains the samples, with the columns `COLUMNS`."""
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
@@ -69,7 +72,10 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """The engines' names, and each row's engine. A replica's single engine has its name."""
+    """The names of the engines, and the engine of each row.
+
+    A replica's single engine has the replica's name.
+    """
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
     known = sorted(set(pairs))
@@ -80,7 +86,7 @@ def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
 
 
 def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:
-    """One line for all engines: the sum of the requests, or the maximum KV cache usage."""
+    """One line for all engines. It has the sum of the requests, or the maximum KV cache usage."""
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

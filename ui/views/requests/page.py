@@ -31,14 +31,14 @@ from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
 def read(context: Context) -> RequestsData:
-    """Read the range's samples, and its requests or, if there are too many, rollups."""
+    """Read the range's samples and its requests. If there are too many requests, read rollups."""
     latency = context.view.latency
 
     def found() -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Rollups contain the slowest requests by one latency.
+    # Rollups contain the slowest requests by only one latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

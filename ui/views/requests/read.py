@@ -20,7 +20,7 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MAX_JOINED_ROWS: Final = 20_000
-"""The newest rows, which are joined in about a second."""
+"""Only the newest rows are joined, in about a second."""
 
 NO_JOINED: Final = JoinedAnswer()
 
@@ -36,9 +36,9 @@ class RequestsData:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """If there are too many requests. `requests` then has only the slowest."""
+    """The rollups, if there are too many requests. `requests` then has the slowest requests."""
     joined: JoinedAnswer = NO_JOINED
-    """Among the newest rows. Empty if rollups were read."""
+    """The joined requests among the newest rows, if requests were read."""
 
     @property
     def number(self) -> int:
@@ -49,7 +49,7 @@ class RequestsData:
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> RequestsData:
-    """Read a window's requests and samples; with too many requests, rollups and the slowest."""
+    """Read a window's requests and samples. If there are too many requests, read rollups."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)

@@ -1,4 +1,4 @@
-"""The texts of the Requests page. Pure HTML; external text is escaped."""
+"""The texts of the Requests page. Pure HTML. External text is escaped."""
 
 import html
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """The headline for at least one request, with ttft_s and e2e_s."""
+    """The headline about one or more requests, which have the columns ttft_s and e2e_s."""
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
     first = _requests_sentence(table.num_rows, length_s, equals)
@@ -35,7 +35,10 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
 
 
 def joined(requests: int, latency: str, max_rows: int | None) -> str:
-    """About the joined requests, sorted by a latency. `max_rows` were joined; None: all."""
+    """A note about the joined requests, which are sorted by a latency.
+
+    If `max_rows` is not None, only this many rows were joined.
+    """
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."
@@ -102,6 +105,6 @@ def _largest_phase_text(found: Largest, of_what: str) -> str:
 
 
 def outcomes(table: pa.Table) -> dict[str, int]:
-    """The number of requests by outcome, also outcomes without requests."""
+    """The number of requests by outcome. Outcomes without requests are included."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}

@@ -13,15 +13,15 @@ from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width
 COLUMNS: Final = 100
 ROWS: Final = 30
 MIN_S: Final = 1e-4
-"""Shorter latencies count as this one: a logarithmic axis has no zero."""
+"""Shorter latencies count as this value, because a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
-    """(rows, columns) numbers of requests by latency and time.
+    """The number of requests by latency and time. Shape (rows, columns).
 
-    Row i has the latencies from edges_s[i] to edges_s[i + 1], with equal heights on a logarithmic
-    axis.
+    Row i has the latencies from edges_s[i] to edges_s[i + 1]. All rows have the same height on a
+    logarithmic axis.
     """
 
     bins: Bins
@@ -30,16 +30,16 @@ class LatencyDistribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """(rows,) latency in seconds at which charts draw each row."""
+        """The latency in seconds at which charts draw each row. Shape (rows,)."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 
 def distribution(
     received_unix_ns: IntArray, latency_s: FloatArray, from_unix_ns: int, to_unix_ns: int
 ) -> LatencyDistribution | None:
-    """Count requests by time and latency; None if all latencies are unknown.
+    """Count requests by time and latency, or return None if all latencies are unknown.
 
-    `latency_s` is (n,), NaN if unknown.
+    `latency_s` is NaN if a latency is unknown. Shape (n,).
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

@@ -35,11 +35,11 @@ def figure(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw the distribution, and the servers' state below it on the same time axis.
+    """Draw the distribution. Below it, draw the servers' state on the same time axis.
 
     Args:
-        lines: in the bins of the distribution.
-        name: the latency.
+        lines: the servers' state, in the bins of the distribution.
+        name: the name of the latency.
         window: the selected range.
         whole: the range of the chart.
         onset_unix_ns: when the latency began to grow, if known.
@@ -54,7 +54,7 @@ def figure(
     at = charts.local(found.bins.middles_unix_ns, zone)
     drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
-    # Plotly cannot select a range on a heatmap: the reader selects these invisible points.
+    # On a heatmap, Plotly cannot select a range. The reader selects these invisible points instead.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
     drawn.add_trace(_invisible_points(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
@@ -115,7 +115,8 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
 
 def _heatmap(found: LatencyDistribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # By the square root: a linear scale hides single requests, a logarithmic one large differences.
+    # The colour follows the square root. A linear scale would hide single requests, and a
+    # logarithmic scale would hide large differences.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
@@ -240,7 +241,7 @@ def _mark_ranges(
             yref="paper",
             line={"color": ink.strong, "width": 1, "dash": dash},
         )
-        # At the right end of the chart, only the left side has space for the label.
+        # At the right end of the chart, only the left side of the line has space for the label.
         _label(drawn, text, x, "left" if instant < late_unix_ns else "right", ink)
     for threshold_s in thresholds_s:
         drawn.add_hline(

@@ -1,4 +1,4 @@
-"""The increase of a latency as a waterfall of its parts' growth. Pure."""
+"""The increase of a latency as a waterfall. Each bar is the growth of a part. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Parts that changed by less than this share of the growth are one step."""
+"""One bar combines the parts that changed by less than this share of the growth."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class IncreaseBar:
-    """A part's growth, which may be negative. The bar begins at `from_s`."""
+    """The growth of a part, which may be negative. The bar begins at `from_s`."""
 
     name: str
     colour: str
@@ -30,7 +30,7 @@ class IncreaseBar:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
-    """A step for each part, in the order of a request's phases; the last combines small parts."""
+    """A bar for each part, in the order of a request's phases. The last combines small parts."""
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
     large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]
@@ -70,7 +70,7 @@ def figure(found: Sequence[IncreaseBar]) -> go.Figure:
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Space on both sides for the number beside the longest bar.
+        # Leave space on both sides of the longest bar for its number.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
         **charts.axis_ticks(ticks, wording.tick_seconds),
         fixedrange=True,

@@ -31,7 +31,7 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
 MAX_STORED: Final = 20
-"""Incidents whose stored answers are read: the latest in the range."""
+"""Stored answers are read only for the latest incidents in the range."""
 INCREASE_HELP: Final = (
     "The growth of each part of the slow requests' latency from the baseline to the range. "
     "The parts sum to the increase."
@@ -117,7 +117,7 @@ def _joined_section(context: Context, explanation: Explanation) -> None:
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
-    """The view of an incident, with the latency of its verdict."""
+    """The view of an incident. It selects the latency of the incident's verdict."""
     found = read(context)
     answer = found.stored_answer(incident)
     verdict = found.verdict(incident) if answer is None else answer.verdict
@@ -129,7 +129,8 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 def explaining(context: Context, found: RootCauseData, part: Window) -> View:
     """The view that explains a dragged part of the chart.
 
-    The baseline is the chart before it; the default one if that is too short or had an incident.
+    The baseline is the part of the chart before the dragged part. If it is too short or had an
+    incident, the default baseline is used.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -139,10 +140,7 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 
 
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
-    """The explanation with shares from a replay, or from a stored answer to the same question.
-
-    The verdict and the list of causes share a replay, so their shares are equal.
-    """
+    """The explanation with shares from a replay, or from a stored answer to the same question."""
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
     question, causes = explanation.question, [*explanation.causes, *explanation.others]
@@ -159,7 +157,7 @@ def _incident(
     found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """The incident and its verdict as HTML, or "". `tested` adds shares from a replay."""
+    """The incident and its verdict as HTML, or an empty text. `tested` adds a replay's shares."""
     incident = _shown_incident(context.view, found)
     if incident is None:
         return ""
@@ -171,7 +169,7 @@ def _incident(
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The chosen baseline has too little data to show the cause: use the default one.
+        # The chosen baseline has too little data to show the cause, so use the default baseline.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
@@ -185,12 +183,13 @@ def _shown_answer(
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
-    # Stored without a replay that took too long, for which a page that is not live has time.
+    # If the server's replay took too long, the answer has no replayed shares. A page that is not
+    # live has time for the replay.
     return None if answer.replay_took_too_long and not context.view.live else answer
 
 
 def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
-    """The selected range's name, if the page also answers about an incident's range."""
+    """The selected range's name, if the page also shows the answer for an incident's range."""
     incident = _shown_incident(context.view, found)
     if incident is None or (answer := _shown_answer(context, found, incident)) is None:
         return ""
@@ -200,7 +199,7 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Whether the stored answer has the page's filters, and the reader's baseline if chosen."""
+    """Whether the stored answer has the page's filters and the baseline that the reader chose."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -209,7 +208,10 @@ def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> b
 
 
 def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
-    """The incident in the address, or else the first in the range; those on probes come last."""
+    """The incident that the address names, or else the first incident in the range.
+
+    Incidents of objectives on probes come last.
+    """
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
@@ -224,7 +226,7 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the verdict. Return the elements of the incident and the causes, None if not drawn."""
+    """Draw the verdict. Return the page elements of the incident and the causes, if drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -270,7 +272,8 @@ def _heatmap_section(context: Context, explanation: Explanation, found: RootCaus
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # A key per range: the selection box would stay on the chart when the range changes.
+    # Use a separate key for each range. Otherwise the selection box would stay on the chart when
+    # the range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"

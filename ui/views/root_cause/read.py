@@ -1,4 +1,4 @@
-"""Read the Root cause page's data. Cached with its explanations: another latency needs no read."""
+"""Read the Root cause page's data. It is cached with the explanations of all latencies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,13 +62,13 @@ class RootCauseData:
     equals: Mapping[str, str]
     objectives: Sequence[Objective]
     incidents: Sequence[IncidentRow]
-    """Those that overlap the window, earliest first."""
+    """The incidents that overlap the window. The earliest incident is first."""
     before: IncidentRow | None
-    """The incident before which the default baseline ends."""
+    """The incident before which the default baseline ends, or None."""
     known: Sequence[IncidentRow]
-    """In and before the window."""
+    """The incidents in and before the window."""
     burned: Mapping[str, Objective]
-    """Objectives and groups of the incidents in `known`."""
+    """The objectives and groups of the incidents in `known`."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -90,11 +90,14 @@ class RootCauseData:
         return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
-        """The explanation of one latency. `by_size`: growth, not objectives, makes an incident."""
+        """The explanation of one latency.
+
+        With `by_size`, the latency's growth makes an incident, not the objectives.
+        """
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
-        """The verdict on an incident: one sentence about all latencies of its objective."""
+        """The verdict on an incident, about all latencies of the incident's objective."""
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
@@ -102,11 +105,11 @@ class RootCauseData:
         return leading_verdict([self._explain_metric(metric, [objective]) for metric in metrics])
 
     def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
-        """The stored answer of an incident, if any."""
+        """The stored answer of an incident, or None."""
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """The explanation with the shares from a stored answer to the same question, if any."""
+        """The explanation with shares from a stored answer to the same question, or None."""
         for answer in self.stored.values():
             if answer.replay_took_too_long:
                 continue
@@ -129,7 +132,8 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Whether an incident's objective counts probes, so that the page cannot explain it."""
+        """Whether an incident's objective counts probes, so that the page cannot explain the
+        incident."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
@@ -153,12 +157,12 @@ class RootCauseData:
 
     @property
     def whole(self) -> Window:
-        """From the baseline to the window, or only the window if they are far apart."""
+        """The range from the baseline to the window, or only the window if they are far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
     def heatmap(self, latency: str) -> Heatmap | None:
-        """Requests by time and latency, and the servers' state; None if the latency is unknown."""
+        """Requests by time and latency, and the servers' state, or None without known latencies."""
         metric = METRICS[latency]
         if metric not in self._heatmaps:
             self._heatmaps[metric] = self._heatmap(metric)
@@ -175,7 +179,7 @@ class RootCauseData:
         return None if grid is None else Heatmap(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """When the window's slowest requests were received, the slowest first."""
+        """When the window's slowest requests were received. The slowest request is first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
         found: list[int] = inside.received_unix_ns[highest(values, SLOWEST)].tolist()
@@ -194,7 +198,8 @@ def read_root_cause(
     """Read a window and its baseline.
 
     Args:
-        baseline: None: the previous range without an incident, or any if that data was deleted.
+        baseline: if it is None, the previous range without an incident is used. If its data was
+            deleted, the previous range is used.
         equals: labels of the requests to analyse.
         known: the incidents in and before the window.
 
@@ -235,7 +240,7 @@ def read_root_cause(
 
 
 def key_of(incident: IncidentRow) -> IncidentKey:
-    """Identifies an incident."""
+    """The key that identifies an incident."""
     return incident.slo, incident.severity, incident.fired_unix_s
 
 

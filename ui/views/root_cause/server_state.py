@@ -1,6 +1,6 @@
 """The servers' state as lines over the bins of the heatmap. Pure.
 
-A gauge is the mean of all samples in a bin. A share is the ratio of sums.
+A gauge is the mean of all samples in a bin. A share is a ratio of two sums.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity over time. `values` is (bins,), NaN in bins without samples."""
+    """A quantity over time. `values` is NaN in bins without samples. Shape (bins,)."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if any."""
+    """The value that stands for 100 %, or None."""
 
 
 _GAUGES: Final = (

@@ -1,4 +1,4 @@
-"""The texts of the Root cause page. Pure HTML; external text is escaped."""
+"""The texts of the Root cause page. Pure HTML. External text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _PLACES: Final = {
 
 
 def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
-    """The verdict: which latency rose, by how much, since when, for how many requests."""
+    """The verdict: the latency that rose, its growth, the onset, and the number of requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         if explanation.requests and not explanation.baseline_requests:
@@ -100,7 +100,7 @@ def _baseline_time(explanation: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """The incident and its verdict, with the words of `tailspan explain`."""
+    """The incident and its verdict, in the same words as `tailspan explain`."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -108,7 +108,7 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
-    """The incident with its stored answer, and when it was computed."""
+    """The incident with its stored answer, and the time when the answer was computed."""
 
     def moment(unix_ns: int) -> str:
         return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
@@ -135,7 +135,7 @@ def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(explanation: Explanation) -> str:
-    """Compliance with the objectives for this latency, or ""."""
+    """Compliance with the objectives for this latency, or an empty text."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -158,7 +158,7 @@ def _subject_of_counts(each: Attainment, metric: str) -> str:
 def still_slow(
     explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 ) -> str | None:
-    """A sentence if requests are slow although the latency has not grown, otherwise None."""
+    """A sentence if requests are slow although the latency has not grown. Otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -174,7 +174,8 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """The compared ranges, and the incident before which the baseline ends, if any."""
+    """The ranges that are compared. If the baseline ends before an incident, the text names the
+    incident."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -190,14 +191,14 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Introduces the selected range, if the page also shows a whole incident."""
+    """The beginning of the sentence about a range, if the page also shows a whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
 def reason(explanation: Explanation, selected: str = "") -> str:
     """The first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is from `selected_range`, or "".
+    `selected` is from `selected_range`, or is empty.
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
@@ -220,8 +221,10 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """How the shares were computed. `frozen_link` is the range without refreshes, if the page has
-    any."""
+    """How the shares were computed.
+
+    `frozen_link` is the address of the same range without refreshes, or None.
+    """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
     elif frozen_link is not None:
@@ -236,7 +239,7 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """How the shares were computed. `frozen_link`: the range without refreshes, if any."""
+    """The evidence for a cause. If `with_levers` is set, the cause's actions follow."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     shown = (
         "<p class='note'>The only evidence is the increase of the latency: no server reported a"
@@ -256,15 +259,15 @@ def _row(each: Evidence) -> tuple[str, str, str]:
 
 
 def title(cause: Cause) -> str:
-    """A cause's title, without the share, so that it stays the same on each refresh."""
+    """A cause's title. It omits the share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     return first_upper(" ".join(shown))
 
 
 def hits(explanation: Explanation) -> str:
-    """The kinds of requests, such as "requests of tenant acme", that are slow more often than
-    others."""
+    """The kinds of requests that are slow more often than others, such as "requests of tenant
+    acme"."""
     shown = explanation.dimensions[:MAX_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
     if not shown:

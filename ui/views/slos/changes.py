@@ -11,7 +11,7 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChange:
-    """`now` is None if the objective is added, `then` if it is removed."""
+    """A changed objective. `now` is None if it is added. `then` is None if it is removed."""
 
     name: str
     now: Objective | None
@@ -19,7 +19,7 @@ class ObjectiveChange:
 
 
 def changes(before: Objectives, after: Objectives) -> list[ObjectiveChange]:
-    """The objectives whose indicator, target or period the change adds, removes or alters."""
+    """The objectives that were added or removed, or whose indicator, target or period changed."""
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         ObjectiveChange(name, old.get(name), new.get(name))
@@ -35,9 +35,10 @@ def _definition(objective: Objective | None) -> object:
 
 
 def sentence(change: ObjectiveChange, now: EventCounts | None, then: EventCounts | None) -> str:
-    """The effect of a change as HTML, from counts before and after it.
+    """The effect of a change as HTML, from the counts before and after the change.
 
-    They are None without an objective, or if Tailspan does not count its requests.
+    A count is None if there is no objective, or if Tailspan does not count the objective's
+    requests.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:

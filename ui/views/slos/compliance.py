@@ -34,7 +34,7 @@ class ComplianceStep:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[ComplianceStep, ...]:
-    """The steps with requests, oldest first: days of the period, or the last 72 hours.
+    """The days of the period, or the last 72 hours, that have requests. The oldest is first.
 
     Args:
         goodput: decides whether a request is good or bad.
@@ -64,7 +64,7 @@ def _start(at_s: int, zone: tzinfo, by: str) -> datetime:
 
 def _next(start: datetime, by: str) -> datetime:
     if by == "day":
-        # The same local time on the next day: a step may last 23 or 25 hours.
+        # The step ends at the same local time on the next day, so it may last 23 or 25 hours.
         return start + timedelta(days=1)
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
@@ -72,7 +72,7 @@ def _next(start: datetime, by: str) -> datetime:
 def sentence(
     steps: Sequence[ComplianceStep], objective: Objective, by: str, at_s: int, zone: tzinfo
 ) -> str:
-    """In how many days or hours the objective was met, until `at_s`."""
+    """The number of days or hours in which the objective was met, until `at_s`."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)

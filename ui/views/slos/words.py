@@ -1,4 +1,4 @@
-"""The texts of the SLOs page. Pure HTML; external text is escaped."""
+"""The texts of the SLOs page. Pure HTML. External text is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,9 +10,9 @@ MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """How many objectives burn too fast, are spent, or within budget.
+    """How many objectives burn too fast, are spent, or are within budget.
 
-    `found` has the counted objectives' states, one per group. `defined` counts all objectives.
+    `found` has a state for each group of a counted objective. `defined` counts all objectives.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]

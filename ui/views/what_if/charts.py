@@ -15,7 +15,6 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""A narrow page has no space for more ticks."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
@@ -63,8 +62,7 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
     """Draw P50 and P99 over the values of a sweep.
 
-    Where the engines cannot keep up, latency depends on how long the load lasts: a cross replaces
-    it.
+    A cross marks a value with which the engines cannot keep up.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]

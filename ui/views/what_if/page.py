@@ -47,7 +47,7 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key: the controls' change, sweep and present configuration."""
+"""Session key of the change, sweep and configuration that the controls show."""
 
 
 def read(context: Context) -> WhatIfData:
@@ -127,7 +127,8 @@ def show(context: Context, found: WhatIfData) -> None:
 def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
-    # Otherwise a refresh of a live page would replace values that are not submitted yet.
+    # Without this check, a refresh of a live page would replace values that the reader has not
+    # submitted.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
         _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
@@ -193,7 +194,7 @@ def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
 
 
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
-    """The changes that have a control, by name, and the texts of all others."""
+    """The changes that have a control, by its name, and the texts of all other changes."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

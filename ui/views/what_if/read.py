@@ -22,10 +22,9 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
-"""For a sweep's intervals, in about 5 s of CPU time. With many requests, fewer draws (replays of
-resampled traffic) are made."""
+"""A sweep replays at most this many requests for its intervals, in about 5 s of CPU time."""
 MIN_DRAWS: Final = 8
-"""Below, the error of an interval's standard deviation is more than 25 %."""
+"""With fewer draws, the error of an interval's standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,11 @@ class SweepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfData:
-    """The data of the page. `problem` is why nothing can be predicted."""
+    """The data of the page. If nothing can be predicted, `problem` is the reason."""
 
     present: PresentConfig | None
     answer: WhatIfAnswer | None
-    """The prediction of a change without a sweep."""
+    """The prediction of a change, if there is no sweep."""
     swept: SweepAnswer | None
     advised: AdviceAnswer | None
     """The changes to try, if there is no change and no sweep."""
@@ -78,10 +77,10 @@ def read_what_if(
 
     Args:
         equals: labels of the requests whose latencies are predicted.
-        change: texts for `replay.edits`, separated by commas, or "".
-        sweep_text: for `sweep_of`, or "". The change applies to each value.
-        latency: what the usual changes must shorten.
-        now_unix_ns: stored with a prediction.
+        change: texts for `replay.edits`, separated by commas, or an empty text.
+        sweep_text: for `sweep_of`, or an empty text. The change applies to each value.
+        latency: the latency that the usual changes must shorten.
+        now_unix_ns: the time that is stored with a prediction.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -97,7 +96,7 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list shows no intervals. Its links lead to pages with intervals.
+            # The list of changes shows no intervals. Its links lead to pages with intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

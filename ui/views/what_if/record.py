@@ -1,6 +1,7 @@
-"""How many earlier predictions were right: their interval contained the measured latency.
+"""The number of earlier predictions whose interval contained the measured latency.
 
-Up to ten deploys are compared in up to 20 s, so this runs in the background, once for all viewers.
+Up to ten deploys are compared in up to 20 s. The comparison therefore runs in the background, once
+for all viewers.
 """
 
 from typing import Any, Final
@@ -13,21 +14,21 @@ from ui.frame.context import Context
 from ui.kit.time_bins import SECOND_NS
 
 EVERY_S: Final = 600
-"""Deploys are compared with ranges of up to an hour."""
+"""Seconds between two computations. Deploys are compared with ranges of up to an hour."""
 _SUBJECT: Final = "track record"
 
 
 def show(context: Context) -> Any:
-    """Draw the newest computed record, and return its page element."""
+    """Draw the newest record that was computed, and return its page element."""
     place = st.empty()
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Any) -> None:
-    """Compute a newer record if it is due, after everything else is drawn.
+    """Compute a newer record if it is due. Call this after everything else is drawn.
 
-    A page that is not live waits for it.
+    A page that is not live waits for the record.
     """
     engine, now_unix_ns = context.engine, context.now_unix_ns
     version = now_unix_ns // (EVERY_S * SECOND_NS)

@@ -30,7 +30,7 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A P99 up to this many times the shortest is as good."""
+"""A P99 up to this many times the shortest P99 is as good."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -57,14 +57,14 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """The interval in brackets after a space, or ""."""
+    """The interval in brackets after a space, or an empty text."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
 def present(swept: SweepAnswer) -> str:
-    """The present value in the form of the sweep's values."""
+    """The present value, written in the same form as the values of the sweep."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
@@ -73,8 +73,7 @@ def present(swept: SweepAnswer) -> str:
 
 
 def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
-    """The result of a sweep: the highest load that the engines serve, or the best value of a
-    setting."""
+    """The highest load that the engines serve, or the best value of a setting."""
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
     kept = {
@@ -115,7 +114,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """The highest load at which all SLOs are met. Engines may keep up with a higher one."""
+    """The highest load at which all SLOs are met. The engines may keep up with a higher load."""
     judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
     if not judged:
         return ""
@@ -132,7 +131,7 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 
 
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
-    """The measured latency, and the prediction of each value. `link` is a prediction's address."""
+    """A table of the measured latency, and of the prediction for each value."""
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
     heads = [swept.name]
@@ -188,7 +187,7 @@ def left_out(answer: WhatIfAnswer) -> Iterator[str]:
 
 
 def table(answer: WhatIfAnswer) -> str:
-    """The measured, replayed and predicted percentiles as a table."""
+    """A table of the measured, replayed and predicted percentiles."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
@@ -208,7 +207,7 @@ def table(answer: WhatIfAnswer) -> str:
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
-    """The changes to try, with notes. `link` is a prediction's address."""
+    """The changes to try, with notes."""
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
     helps = any(each.helps for each in advised.advice)
@@ -240,7 +239,7 @@ def _percent(gain: Predicted) -> str:
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
+    """Notes about SLOs, cost, the reasons why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
