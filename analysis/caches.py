@@ -122,7 +122,8 @@ class CachesAnswer:
     Attributes:
         window: the range that was read. It is shorter than the given range if there are too many
             reports.
-        reports: the number of reports in the given range. A lookup may have several.
+        reports: the number of reports in the given range. Several reports may describe the same
+            lookup.
         groups: the groups of lookups, the largest first. Groups beyond `MAX_GROUPS` are one group
             `_other`.
         similarity: the bins that have lookups, for the cache `similarity_of`.

@@ -146,7 +146,7 @@ def managed_usd_by(
 
     Args:
         cells: the tokens of the requests, summed by labels and hour. The labels must include
-            `model` and those in `by`.
+            `model` and the labels in `by`.
         by: the labels that define a group. They may include `hour`.
 
     Returns:

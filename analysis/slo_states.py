@@ -1,7 +1,7 @@
 """Read the state of each objective at an instant, and its incidents, from the store.
 
-A burn is a time in which an objective spends its error budget too fast. A page or ticket is an
-incident of that severity.
+A burn is a time in which an objective spends its error budget too fast. A page or a ticket is an
+incident of this severity.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import Any, Final
 from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where multimodal models store the language model's configuration."""
+"""Keys under which multimodal models store the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

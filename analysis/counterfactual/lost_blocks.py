@@ -1,7 +1,8 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
 No counter reports lost blocks, so bisection finds their number. With this number, requests wait in
-a replay's queues as long as measured. The mean over all requests is compared.
+a replay's queues as long as measured. The mean over all requests is compared. If there is a larger
+cause, lost blocks change the slowest requests little.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 The client gave up and sent the same prompt again.
 
 Pure. A repetition has the same tenant, model, adapter and prompt length as the aborted request. It
-arrives shortly after the abort. The number that is expected by chance is subtracted.
+arrives shortly after the abort. The number of repetitions that is expected by chance is subtracted.
 """
 
 from typing import Final, NamedTuple

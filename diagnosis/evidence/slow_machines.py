@@ -44,8 +44,7 @@ def steady_surplus(case: DiagnosisCase) -> bool:
 def slow_servers_showing(
     case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
 ) -> dict[str, float]:
-    """Return the slowdown factor of each slow server for which `shows` finds a cause. Two machines
-    may be slow for different reasons."""
+    """Return the slowdown factor of each slow server for which `shows` finds a cause."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MAX_SERVERS]:

@@ -1,8 +1,7 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
 Pure. The window is divided into blocks of about a minute. The hot blocks contain nearly all slow
-requests of the window. In results, "before" means the baseline, and "now" means the hot blocks. So
-an incident of five minutes in a window of an hour is measured over five minutes.
+requests of the window. In results, "before" means the baseline, and "now" means the hot blocks.
 """
 
 from dataclasses import dataclass, field, replace
@@ -280,8 +279,7 @@ class DiagnosisCase:
         """Slowdown factors of the requests' own work: (prefill, decode).
 
         A factor is the sum of the measured durations, divided by the sum of the durations expected
-        on the baseline's machine. Only request sizes that also occur in the baseline count. The
-        sizes of prefill and decode are compared separately.
+        on the baseline's machine. Only request sizes that also occur in the baseline count.
         """
         now, work = self._of(self.hot_requests), self.work
         prefilled, decoded = (
@@ -305,8 +303,8 @@ class DiagnosisCase:
 
         A slower machine slows down both prefill and decode.
 
-        If the factor of prefill is unknown, the decode's is used. If the factor of decode is
-        unknown, the result is None.
+        If the factor of prefill is unknown, the factor of decode is used. If the factor of decode
+        is unknown, the result is None.
         """
         prefill, decode = self.slowdowns
         return decode if decode is None or prefill is None else min(prefill, decode)

@@ -29,7 +29,8 @@ class OwnWork:
     decode: FloatArray | None
     cached_by_size: FloatArray
     """Mean number of cached tokens of a prompt, by size class. Element i is for prompts with at
-    least 2^i and fewer than 2^(i + 1) tokens. NaN if the baseline has too few."""
+    least 2^i and fewer than 2^(i + 1) tokens. It is NaN if the baseline has too few such prompts.
+    """
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
@@ -52,7 +53,7 @@ class OwnWork:
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
         """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). For sizes
-        that the baseline does not contain, the given number."""
+        that the baseline does not contain, the given number is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))

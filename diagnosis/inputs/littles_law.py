@@ -1,8 +1,8 @@
 """Check whether the data contradicts Little's law. Pure.
 
 By this law, the mean number of waiting requests is the arrival rate times the mean waiting time.
-Engines report the number, and rows the waiting times. If they contradict each other, rows are
-missing or a clock is wrong. An explanation of such data is not reliable.
+Engines report the number, and rows report the waiting times. If they contradict each other, rows
+are missing or a clock is wrong. An explanation of such data is not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """

@@ -25,7 +25,7 @@ PARTS: Final = (
     "unsplit",
 )
 """`handoff` is the wait until the engine accepts a request. It accepts requests only between two
-steps. `unsplit` is time that no step ledger (record of engine steps) divides."""
+steps. `unsplit` is time that no step ledger (record of engine steps) divides into parts."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
