@@ -1,7 +1,7 @@
 """Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
 
-A replay does not predict the quality of another model's output or network delays. A lever's
-precondition states what you must check or provide first.
+A replay does not predict the quality of another model's output, or network delays. The precondition
+of a lever states what you must check or provide before the change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +18,11 @@ from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
 MIN_GAIN: Final = 0.02
-"""Minimum relative reduction that counts as a gain. The replay of an unchanged simulated window is
-up to 3 % off (docs/benchmarks.md#what-if)."""
+"""Minimum relative reduction of a latency that counts as a gain. The replay of an unchanged
+simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Draws for a lever that does not shorten the latency. Its interval does not affect the ranking, so
-an error of 25 % in its width is acceptable."""
+"""Number of resampled replays (draws) for a lever that does not shorten the latency."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -31,7 +30,7 @@ _SETTING, _MACHINES, _MODEL = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class AdviceLever:
-    """One change to try."""
+    """One change to try, with its effort and its precondition."""
 
     name: str
     edits: Edits
@@ -49,7 +48,7 @@ class Advice:
 
     @property
     def gain(self) -> Predicted:
-        """The relative change of the P99: −0.1 is 10 % lower."""
+        """The relative change of the P99. The value −0.1 means that the P99 falls by 10 %."""
         return self.answer.gains[self.metric]["p99"]
 
     @property
@@ -64,8 +63,9 @@ class Advice:
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
-    """Whether the predicted P99 falls by at least `MIN_GAIN`, whatever its interval, and the
-    engines can keep up."""
+    """Return whether the predicted P99 falls by at least `MIN_GAIN`, and the engines can keep up.
+
+    The confidence interval of the change is ignored."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
@@ -78,7 +78,7 @@ class AdviceAnswer:
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """None if there is a prediction."""
+    """Why there is no prediction, or None if there is a prediction."""
     unknown: Sequence[str]
     """Levers that a replay cannot judge, each with the reason."""
 
@@ -90,12 +90,14 @@ def advise(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> AdviceAnswer:
-    """Replay each lever that applies to the engines of the window.
+    """Replay each lever (possible change) that applies to the engines of the window.
 
     Args:
-        question: selects the requests to report. Its edits are ignored.
+        question: selects the requests whose latencies are reported. The edits of the question are
+            ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
-        draws: for each lever that shortens the latency. Others get at most `FEWER_DRAWS`.
+        draws: number of resampled replays for each lever that shortens the latency. Each other
+            lever gets at most `FEWER_DRAWS` replays.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -114,8 +116,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """The levers in the usual order of optimisation. Those that a replay cannot judge are appended
-    to `unknown`."""
+    """Yield the levers that apply, in the usual order of optimisation. Levers that a replay cannot
+    judge are appended to `unknown`."""
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
@@ -179,7 +181,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:
-    """Why the effect of a quantisation cannot be extrapolated; None if it can be."""
+    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

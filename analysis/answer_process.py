@@ -1,8 +1,9 @@
-"""Compute answers in a child process, so that only the child ends if the computation needs too much
-memory or hangs.
+"""Compute answers in a child process with limits on memory and time.
 
-A computation may yield several answers, each better than the previous one. The result is the
-newest.
+If the computation needs too much memory or hangs, only the child process ends.
+
+A computation may yield several answers, each better than the previous one. If the child ends early,
+the result is the newest answer.
 """
 
 import os
@@ -21,23 +22,24 @@ from store.errors import StoreError
 from telemetry import child_process
 
 MAX_BYTES: Final = 4 * 2**30
-"""Limit on the address space. The diagnosis of 1.4 million requests reserves 2.6 GB; a replay needs
-less (docs/benchmarks.md#shares-by-replay)."""
+"""Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
+reserves 2.6 GB; a replay needs less (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_S: Final = 120.0
-"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
-machine, a replay takes up to 36 s, and its first compilation about 15 s
-(docs/benchmarks.md#shares-by-replay)."""
+"""Limit on the elapsed time of the child process, in seconds. The diagnosis of a million requests
+takes about a second. On a busy machine, a replay takes up to 36 s. Its first compilation takes
+about 15 s (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2
-"""Further computations wait."""
+"""Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The kinds of messages from the child: the first byte. All but `_STEP` and `_COMPILING` also have
-the length of their content (`_LENGTH` bytes), and the content."""
+"""The kinds of messages that the child sends. The first byte of a message is its kind. Except after
+`_STEP` and `_COMPILING`, the length of the content follows (in `_LENGTH` bytes). Then the content
+follows."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum bytes of a message's content."""
+"""Maximum length of the content of a message, in bytes."""
 
 _TOO_LONG: Final = "it took longer than "
 
@@ -45,14 +47,15 @@ _turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
-"""A function that yields answers, each better than the previous one. The child imports it: define
-it in a module, or use a `functools.partial` of such a function. It calls its second argument after
-each step, and its third before the code of the replay is compiled."""
+"""A function that yields answers, each better than the previous one. The child imports the
+function. So define it in a module, or use a `functools.partial` of such a function. The function
+calls its second argument after each step. It calls its third argument before the code of the replay
+is compiled."""
 
 
 class ChildAnswer(NamedTuple):
-    """`answer` is the newest answer, or None. `problem` states why there is no better one; None if
-    the computation finished. `unavailable`: the database could not be read."""
+    """`answer` is the newest answer, or None. `problem` states why there is no better answer. It is
+    None if the computation finished. `unavailable` is True if the database could not be read."""
 
     answer: Any = None
     problem: str | None = None
@@ -70,14 +73,14 @@ def answer_in_child(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> ChildAnswer:
-    """Compute answers in a child process, and return the last one.
+    """Compute answers in a child process, and return the last answer.
 
     Args:
-        engine: from `open_database`; another process must be able to read it.
-        progress: called after each step.
+        engine: a database from `open_database` that another process can read.
+        progress: called after each step of the computation.
         compiling: called before the code of the replay is compiled.
     """
-    # The URLs may contain a password, so they are not arguments.
+    # The URLs may contain a password, so they are not passed as arguments.
     opened, access = urls(engine), access_of(engine)
     with _turns:
         try:
@@ -111,8 +114,9 @@ def answer_in_child(
 
 
 def took_too_long(problem: str | None) -> bool:
-    """Whether a `ChildAnswer.problem` is the time limit, which a less busy machine may not
-    reach."""
+    """Return whether the time limit ended the computation.
+
+    The same computation may succeed on a less busy machine."""
     return problem is not None and problem.startswith(_TOO_LONG)
 
 
@@ -135,9 +139,10 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 
 
 def main() -> None:
-    """Answer the question on standard input with messages on standard output."""
+    """Read the question from standard input, and write messages with the answers to standard
+    output."""
     child_process.limit_memory(MAX_BYTES)
-    # Libraries may print to standard output, which is for messages only.
+    # Libraries may print to standard output. It must contain only messages.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

@@ -1,6 +1,9 @@
-"""Choose the default baseline of a window: the latest earlier range without an incident. Pure.
+"""Choose the default baseline of a window.
 
-If an incident was open just before the window, both ranges are slow and would not differ.
+The baseline is the latest range that lies before the window and has no incident. Pure.
+
+If an incident was open just before the window, both ranges are slow. A comparison would then find
+no difference.
 """
 
 from collections.abc import Sequence
@@ -14,7 +17,8 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`before` is the incident that begins at the baseline's end; None if it ends at the window."""
+    """`before` is the incident that begins at the end of the baseline. It is None if the baseline
+    ends at the start of the window."""
 
     span: Span
     before: IncidentRow | None = None
@@ -23,8 +27,9 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """The latest range before a window that overlaps no incident, by default of the window's
-    length."""
+    """The latest range before a window that overlaps no incident.
+
+    By default, the range has the length of the window."""
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
     while met := [row for row in incidents if _overlaps(row, end_ns - length_ns, end_ns)]:
@@ -34,7 +39,9 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """The incidents that overlap a window, by start time, a page before a ticket."""
+    """The incidents that overlap a window, sorted by start time.
+
+    If two incidents start at the same time, severity "page" comes before "ticket"."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))
 

@@ -1,8 +1,9 @@
-"""Check in the store whether an objective is blind: it counted too few requests or probes in the
-last hour to alert.
+"""Check in the store whether an objective is blind.
 
-The generated Prometheus rules check the same on `/metrics`. Their reason `late` does not exist
-here, because the store counts a late request at its end.
+An objective is blind if it counted too few requests or probes in the last hour to alert.
+
+The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
+`late`.
 """
 
 from collections import Counter
@@ -27,8 +28,8 @@ def blind_reason(
     """A key of `alerts.blindness.REASONS`, or None if the objective is not blind.
 
     Args:
-        tallies: the counts of all groups, which are checked together, for at least the hour before
-            `at_s`.
+        tallies: the counts of all groups for at least the hour before `at_s`. The groups are
+            checked together.
     """
     if not objective.alert_when_no_data:
         return None

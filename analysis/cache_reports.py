@@ -1,6 +1,7 @@
 """Select one report of each lookup in a cache. Pure.
 
-The call's span, the HTTP span inside it and the gateway's spans may all report one lookup.
+One lookup may be reported by the call's span, by the HTTP span inside it, and by the gateway's
+spans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,15 @@ KNOWN = frozenset({CacheResult.HIT.value, CacheResult.MISS.value})
 def one_of_each(
     reports: Sequence[CacheLookupReport], models: Mapping[Call, str] | None = None
 ) -> list[CacheLookupReport]:
-    """One report of each lookup. Lookups of embeddings and of answers are separate.
+    """Return one report of each lookup. A lookup of embeddings and a lookup of answers count as two
+    lookups.
 
-    Reports with a known result are preferred. Within a trace, only the service with the earliest
-    report counts. A parent's report replaces its child's.
+    Reports with a known result are preferred. Within a trace, only the reports of the service with
+    the earliest report are used. If a span and its parent report the same lookup, the parent's
+    report is used.
 
     Args:
-        models: the model of each call, for reports without a model.
+        models: the model of each call, which is used for reports without a model.
     """
     known = [each for each in reports if each.result in KNOWN]
     traces = {_trace(each) for each in known}

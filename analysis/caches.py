@@ -1,6 +1,6 @@
-"""Hit rates, answer times and estimated savings of caches in front of the model.
+"""Compute hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit does not reach the model: no percentile, objective or bill includes it.
+A hit does not reach the model. So no percentile, objective or bill includes it.
 """
 
 from collections import Counter, defaultdict
@@ -28,11 +28,11 @@ from telemetry.requests import Outcome, PricedBy
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")
 MAX_READ: Final = 100_000
-"""The newest reports, which take 1.5 s of CPU time."""
+"""Maximum number of reports to read, the newest first. Reading them takes 1.5 s of CPU time."""
 MAX_GROUPS: Final = 200
-"""As in rollups for models and routes."""
+"""Maximum number of groups. Rollups have the same limit for models and routes."""
 BINS: Final = 100
-"""Bins of equal width, for similarities from 0 to 1."""
+"""Number of bins of equal width for the similarities from 0 to 1."""
 ESTIMATE: Final = (
     "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"
@@ -44,7 +44,7 @@ _ANSWERED: Final = tuple(each.value for each in Outcome if each.answered)
 
 @dataclass(frozen=True, slots=True)
 class CachesQuestion:
-    """The lookups to count, and the prices of the engines."""
+    """The lookups to count, the labels to group them by, and the prices of the engines."""
 
     window: Window
     prices: PriceList
@@ -63,7 +63,8 @@ class MeanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CacheTimes:
-    """Durations; None if none is known."""
+    """Median and 95th percentile of durations, in seconds. They are None if no duration is
+    known."""
 
     p50_s: float | None
     p95_s: float | None
@@ -75,10 +76,12 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits / (hits + misses) with its 95 % interval; None without either.
+        rate: hits / (hits + misses) with its 95 % interval. None if there are neither hits nor
+            misses.
         answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
-        saved_usd: estimate for the `priced_hits`; None without such hits.
-        saved_engine_s: estimate of the engine time for the `timed_hits`.
+        saved_usd: the estimated US dollars that the `priced_hits` saved. None if there are no such
+            hits.
+        saved_engine_s: the estimated engine time that the `timed_hits` saved.
     """
 
     labels: tuple[str | None, ...]
@@ -117,14 +120,18 @@ class CachesAnswer:
     """The lookups in caches in a window, and what their hits saved.
 
     Attributes:
-        window: the range that was read; shorter than the given range if there are too many reports.
-        reports: the number of reports in the given range. A lookup may have several.
-        groups: the largest first. Groups beyond `MAX_GROUPS` are one group `_other`.
-        similarity: the bins of the cache `similarity_of` that have lookups.
-        similarity_of: the cache with the most similarities. Each cache has its own threshold, so
-            only one is shown.
+        window: the range that was read. It is shorter than the given range if there are too many
+            reports.
+        reports: the number of reports in the given range. Several reports may describe the same
+            lookup.
+        groups: the groups of lookups, the largest first. Groups beyond `MAX_GROUPS` are one group
+            `_other`.
+        similarity: the bins that have lookups, for the cache `similarity_of`.
+        similarity_of: the cache that reported the most similarities. Each cache has its own
+            threshold, so only one cache is shown.
         other_similarities: the number of similarities of other caches.
-        lowest_hit: the smallest similarity of a hit: the highest risk of a wrong answer.
+        lowest_hit: the smallest similarity of a hit. Hits near it have the highest risk of a wrong
+            answer.
     """
 
     window: Window
@@ -184,8 +191,10 @@ EVERY: Final = "\x00every tenant"
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
-    """The mean values of the answered requests, by tenant and model, and by model over all tenants.
-    Empty if the reader may not see costs."""
+    """The mean values of the answered requests.
+
+    The keys are the pairs of tenant and model, and the models over all tenants. The result is empty
+    if the reader may not see costs."""
     try:
         costs = bill(read_billing_data(engine, window, _BY), prices).costs
     except NotAllowed:
@@ -240,8 +249,10 @@ def _group(
 def _replaced_request(
     hit: CacheLookupReport, means: Mapping[_Key, MeanRequest]
 ) -> MeanRequest | None:
-    """Estimate the request that a hit saved: the mean of the tenant's requests to the model, else
-    of all tenants' requests; None without any."""
+    """Estimate the request that a hit saved.
+
+    The estimate is the mean of the tenant's requests to the model. If there are none, all tenants'
+    requests are used."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
@@ -261,7 +272,7 @@ def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float 
     }
     for each in lookups:
         if each.similarity is not None and each.result in numbers:
-            # 0.29 · 100 is 28.999… in floating point.
+            # In floating point, 0.29 · 100 is 28.999….
             numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
     hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
     lowest = min(

@@ -18,25 +18,30 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""Above this share by accounting, texts call a cause "probably most" of the growth. In simulations,
-"most" was right for 94 % of single faults, and for 63 % of cases with two faults. More precise
-words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""If a share by accounting is above this value, texts call the cause "probably most" of the growth.
+In simulations, "most" was right for 94 % of single faults. With two faults, it was right in 63 % of
+the cases. More precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """A share by accounting in words, because its percentage is not reliable."""
+    """A share by accounting in words.
+
+    The percentage of such a share is not reliable."""
     return "probably most" if share > MAJORITY_SHARE else "a part"
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """A share by replay with its interval; a share by accounting in words."""
+    """Format a share.
+
+    A share by replay becomes a percentage with its interval. A share by accounting becomes words.
+    """
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """The largest cause, its share and an action; None without causes."""
+    """Return the largest cause, its share and an action, or None if there are no causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]
@@ -50,7 +55,7 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], str]) -> str:
-    """The growth of the time outside the servers."""
+    """A sentence about the growth of the time outside the servers."""
 
     def median(value_s: float, interval_s: tuple[float, float]) -> str:
         low, high = map(seconds, interval_s)
@@ -65,7 +70,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:
-    """How the shares of the causes were computed."""
+    """A sentence that states how the shares of the causes were computed."""
     replay = explanation.replay
     if replay is not None:
         return (

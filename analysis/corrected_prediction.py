@@ -1,7 +1,7 @@
 """Compute predictions from measured values and two replays (decision 079).
 
-Prediction = measured value × edited replay / unchanged replay. The model's error cancels out in the
-ratio.
+The prediction is measured value × edited replay / unchanged replay. The model's error cancels out
+in the ratio.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this latency, the ratio of two replays is meaningless. The prediction is then the measured
-value plus the difference of the replays."""
+"""Below this latency in seconds, the ratio of two replays is not meaningful. The prediction is then
+the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks for an interval. Below 4 degrees of freedom, `student` is less exact."""
+"""Minimum number of blocks of time for an interval. With fewer blocks, `student` has fewer than 4
+degrees of freedom and is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -43,8 +44,8 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the percentiles of a latency, such as TTFT, to those of a longer one that contains it.
-    Each is corrected separately."""
+    """Limit the percentiles of a latency, such as TTFT, to those of a longer latency that contains
+    it."""
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
@@ -56,12 +57,12 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 
 
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
-    """The predicted percentiles: `measured` × `then` / `now`. They never decrease: a smaller one is
-    raised to the one below.
+    """The predicted percentiles: `measured` × `then` / `now`. The results never decrease. A smaller
+    result is raised to the result of the percentile below.
 
     Args:
-        measured: in ascending order; NaN if unknown.
-        now, then: of the unchanged and of the edited replay.
+        measured: the measured percentiles in ascending order; NaN if unknown.
+        now, then: the percentiles of the unchanged replay, and of the edited replay.
     """
     small = np.minimum(measured, now) < NEGLIGIBLE_S
     by_ratio = measured * then / np.where(small, 1.0, now)
@@ -74,9 +75,9 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 class RankCorrection:
     """Corrects each value of an edited replay with the error of the unchanged replay.
 
-    The correction multiplies by measured / unchanged value at the same rank. If either is below
-    `NEGLIGIBLE_S`, it adds their difference instead. A rank is a position in ascending order, from
-    0 to 1.
+    The correction multiplies a value by measured value / unchanged value at the same rank. If one
+    of these values is below `NEGLIGIBLE_S`, the correction adds their difference instead. A rank is
+    a position in ascending order, from 0 to 1.
 
     Args:
         now, measured: the values of the unchanged replay, and the measured values; NaN if unknown.
@@ -87,7 +88,7 @@ class RankCorrection:
         self._measured = np.sort(measured[np.isfinite(measured)])
 
     def corrected(self, then: FloatArray) -> FloatArray:
-        """Correct each value at its rank."""
+        """The values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
         order = known[np.argsort(then[known], kind="stable")]
@@ -108,39 +109,37 @@ class RankCorrection:
 
 
 def _ranks(number: int) -> FloatArray:
-    """(i + ½)/n for the i-th of n sorted values."""
+    """Return (i + ½)/n for the i-th of n sorted values."""
     return (np.arange(number) + 0.5) / number
 
 
 def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
-    """The values of `ordered` (sorted) at these ranks, interpolated."""
+    """The values of `ordered` (sorted) at these ranks, with interpolation."""
     return np.interp(ranks, _ranks(ordered.size), ordered)
 
 
 class RankBounds(NamedTuple):
-    """Two ranks in the recorded window for each quantile, between whose values a later window's
-    quantile is expected."""
+    """Two ranks in the recorded window for each quantile of a later window."""
 
     low: FloatArray
     high: FloatArray
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """For each q, the ranks between whose values the quantile of 95 % of later windows lies.
+    """Return two ranks for each q.
 
-    The share of requests below the quantile varies between windows of the same traffic. It is a
-    mean over many requests, so a few blocks estimate its variance. After arcsin √share, the
-    variance is nearly independent of the share. It is doubled, because both windows are samples.
+    In 95 % of later windows, the quantile q lies between the values at these ranks.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay: the share of its values that are at most
-            the whole replay's quantile q. NaN if it has no values.
+        shares: one array (k,) for each resampled replay. It has the share of values that are at
+            most the quantile q of the whole replay. The share is NaN if the resampled replay has no
+            values.
 
     Returns:
-        None if there are too few draws or blocks.
+        The ranks, or None if there are too few draws or blocks.
     """
     widening = small_sample_factor(blocks)
     known = [each for each in shares if np.isfinite(each).all()]
@@ -155,10 +154,12 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """The factor that widens a normal interval from few resampled blocks; None below `MIN_BLOCKS`.
+    """The factor that widens a normal interval from few resampled blocks.
 
-    The variance of n resampled blocks is (n − 1)/n times the true variance. It is itself uncertain,
-    so Student's t replaces the normal quantile `z`.
+    Return None if there are fewer than `MIN_BLOCKS` blocks.
+
+    The variance of n resampled blocks is (n − 1)/n times the true variance. This variance is itself
+    uncertain, so Student's t replaces the normal quantile `z`.
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
@@ -168,8 +169,9 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """The quantile of Student's t with the same probability as the normal quantile `z`, for at
-    least 3 degrees of freedom.
+    """Return the quantile of Student's t with the same probability as the normal quantile `z`.
+
+    There must be at least 3 degrees of freedom.
 
     Source: Abramowitz and Stegun's expansion 26.7.5, exact to 1 % from 3 degrees of freedom and to
     0.3 % from 4, for z = 1.96.
@@ -190,7 +192,7 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """A 95 % interval for each quantile of later windows with the same distribution.
+    """Return a 95 % interval for each quantile q of later windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.
@@ -206,8 +208,8 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # The recorded window's largest value is no upper bound: a later window may exceed it. The
-        # interval is then symmetric, because slower and faster windows are equally likely.
+        # A later window may exceed the largest value of the recorded window, so this value is no
+        # upper bound. The interval is then symmetric.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))
@@ -218,5 +220,5 @@ def intervals(
 
 
 def none_if_nan(value: float) -> float | None:
-    """A float; None instead of NaN."""
+    """A value as a float, or None instead of NaN."""
     return None if np.isnan(value) else float(value)

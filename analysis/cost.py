@@ -1,4 +1,4 @@
-"""The cost of a time range: the bill, and comparisons with managed APIs."""
+"""Compute the cost of a time range: the bill, and comparisons with managed APIs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ from store.queries import Window
 from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
-"""Longest intervals for which `sustained_rate` checks the objectives."""
+"""Maximum length in seconds of the intervals for which `sustained_rate` checks the objectives."""
 MINUTE_S: Final = 60
 SECOND_NS: Final = 10**9
 
@@ -45,14 +45,14 @@ class CostQuestion:
     window: Window
     prices: PriceList
     by: Sequence[str] = ()
-    """May include `hour`."""
+    """Labels to group by. They may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests to group and compare; None selects requests without the
-    label. Only `replica` also restricts the bill, to the engines of this replica."""
+    """Labels that select the requests to group and compare. The value None selects requests without
+    the label. Only the label `replica` also restricts the bill to the engines of this replica."""
     objectives: Sequence[Objective] = ()
-    """A sustainable request rate must meet them."""
+    """The objectives that a sustainable request rate must meet."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
-    """They override the built-in table."""
+    """Peak rates of devices. They override the built-in table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class SelectedRequests:
 
     requests: int
     usd: float | None
-    """None if no request has a price."""
+    """Cost of these requests, or None if no request has a price."""
     usd_per_hour: float | None
-    """Over the time in which at least one engine was up."""
+    """Mean cost per hour over the time in which at least one engine was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class CostAnswer:
     group_energy: Sequence[GroupEnergy | None]
     sides: Sides
     group_managed_usd: Sequence[float | None] = ()
-    """None for a group if one of its models has no managed price."""
+    """The value is None for a group if one of its models has no managed price."""
     selected: SelectedRequests | None = None
-    """None without a filter."""
+    """The requests that pass the filter, or None if there is no filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
-    """The bill of a time range, and its comparisons with managed APIs."""
+    """Compute the bill of a time range, and its comparisons with managed APIs."""
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(
@@ -125,8 +125,8 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
-    """The price of all engines. None if an engine has no price, or if the reader may not see
-    costs."""
+    """The price of all engines in dollars per hour. Return None if an engine has no price, or if
+    the reader may not see costs."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:
@@ -145,12 +145,13 @@ def managed_usd_by(
     """The managed price of each group of requests.
 
     Args:
-        cells: summed by labels and hour. The labels must include `model` and those in `by`.
-        by: labels, which may include `hour`.
+        cells: the tokens of the requests, summed by labels and hour. The labels must include
+            `model` and the labels in `by`.
+        by: the labels that define a group. They may include `hour`.
 
     Returns:
-        Dollars by label values; None if a model of the group has no managed price. Groups without
-            tokens are left out.
+        Dollars by label values. The value is None if a model of the group has no managed price.
+            Groups without tokens are left out.
     """
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
@@ -171,7 +172,7 @@ def _selected(found: Bill) -> SelectedRequests:
 def managed_prices(
     tokens: Mapping[str | None, TokenCounts], prices: PriceList
 ) -> tuple[list[ManagedCost], list[str]]:
-    """The managed price of each served model's traffic, and why some traffic has none."""
+    """Return the managed price of each served model's traffic, and why some traffic has none."""
     found, missing = [], []
     for model, of in tokens.items():
         try:
@@ -184,14 +185,14 @@ def managed_prices(
 def sustained_rate(
     engine: Engine, window: Window, objectives: Sequence[Objective], replica: str | None = None
 ) -> SustainableRate:
-    """The highest rate of requests at which all objectives were met, from the stored counts.
+    """Return the highest rate of requests at which all objectives were met, from the stored counts.
 
-    Only whole minutes with complete counts are used. An objective may count a part of the requests,
-    so its rate is scaled to all requests.
+    Only whole minutes for which the counts are complete are used. An objective may count only a
+    part of the requests. Its rate is then scaled to all requests.
 
     Args:
         window: begins and ends at whole minutes.
-        replica: the only replica whose requests count in the returned rate.
+        replica: if given, only the requests of this replica count in the returned rate.
     """
     found = [
         (each, each.indicator, read_counts(engine, each.indicator.digest, *_seconds(window)))

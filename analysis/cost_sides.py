@@ -1,16 +1,17 @@
-"""Divide the cost of the engines' steps between two sides, prefill and decode, and compute the
-bytes and FLOPs of each side. Pure.
+"""Divide the cost of the engines' steps between two sides, prefill and decode.
+
+Also compute the bytes and FLOPs of each side. Pure.
 
     requests + wasted + unbilled = prefill + decode + undivided
 
-`requests`, `wasted` and `unbilled` are the parts of the bill for time in steps (`cost.bill`). The
-step model divides this time (`cost.weights`): prompt tokens are prefill, output tokens are decode,
-and the fixed time of a step is divided among its sequences. The bytes of the weights are divided
-like the fixed time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is
-the cost of hours without a step model.
+`requests`, `wasted` and `unbilled` are the parts of the bill for the time in steps (`cost.bill`).
+The step model divides this time (`cost.weights`). The time for prompt tokens is prefill, and the
+time for output tokens is decode. The fixed time of a step is divided among its sequences. The bytes
+of the weights are divided like the fixed time. All other bytes and FLOPs belong to the tokens that
+need them. `undivided` is the cost of the hours for which no step model is known.
 
-Prefill does not count the KV cache that the chunks of a prompt read again, so its bytes are
-slightly too low.
+The chunks of a prompt read the KV cache again. These reads are not counted, so the bytes of prefill
+are slightly too low.
 """
 
 from collections import defaultdict
@@ -36,21 +37,21 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MAX_SHAPES: Final = 256
-"""A sender can send any number of shapes."""
+"""Maximum number of parsed model shapes in memory. A sender can send any number of shapes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostSide:
-    """The cost and the work of one side over all engines with one role. Unknown values are None.
+    """The cost and the work of one side, over all engines with one role. Unknown values are None.
 
     Attributes:
         role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.
-        usd: cost of `busy_s`.
+        usd: the cost of the time `busy_s`.
         busy_s: the time in engine steps that this side needed, summed over the engines.
         flops: FLOPs on all GPUs.
         moved_bytes: bytes of weights and KV cache on all GPUs.
-        mfu: share of the peak FLOP/s during `busy_s`; shows how well prefill uses the GPUs.
-        mbu: share of the peak memory bandwidth during `busy_s`; shows how well decode uses them.
+        mfu: share of the peak FLOP/s during `busy_s`.
+        mbu: share of the peak memory bandwidth during `busy_s`.
     """
 
     role: str | None
@@ -65,7 +66,8 @@ class CostSide:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The sides of each role, and the cost of the steps that cannot be divided."""
+    """The prefill and decode sides of each role, and the cost of the steps that cannot be
+    divided."""
 
     sides: Sequence[CostSide]
     undivided_usd: float
@@ -88,7 +90,8 @@ class _Sum:
 def sides_of(
     bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
 ) -> Sides:
-    """Divide the time that a bill's engines spent in steps. `peaks` override the built-in table."""
+    """Divide the time that a bill's engines spent in steps between prefill and decode. `peaks` are
+    peaks of devices that override the built-in table."""
     latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
     roles = {replica: _role(start) for (replica, _), start in latest.items()}
     sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)
@@ -148,7 +151,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # Prefill is the work of both minus that of decode.
+        # The work of prefill is the work of both sides minus the work of decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

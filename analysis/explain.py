@@ -35,12 +35,12 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""The default retention of rows: a baseline begins at most this long before the window."""
+"""A baseline begins at most this long before the window. It is the default retention of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainAnswer:
-    """An explanation, and how the baseline was chosen."""
+    """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
@@ -62,8 +62,9 @@ def explain_window(
 
     Args:
         where: labels that select the requests to explain. The evidence comes from all requests.
-        objectives: determine whether there is an incident.
-        baseline: None for the latest range before the window's incidents.
+        objectives: the active objectives. They determine whether there is an incident.
+        baseline: the range to compare with, or None for the latest range before the window's
+            incidents.
     """
     where, objectives = explained_where(engine, where), thresholds_for(engine, objectives)
     known = known_incidents(engine, window)
@@ -72,7 +73,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The data before the incident is missing. Try the range just before the window.
+        # The data before the incident is missing, so try the range just before the window.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -87,7 +88,7 @@ def explain_window(
 
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
-    """The incidents that overlap a window or any possible baseline of it."""
+    """Return the incidents that overlap a window or any possible baseline of the window."""
     from_ns = max(0, window.from_unix_ns - _LOOKBACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
@@ -101,7 +102,7 @@ def explain_question(
     """Read the data for a question from the store, and explain it.
 
     Args:
-        replicas: the servers whose requests and samples are evidence, or None for all.
+        replicas: the servers whose requests and samples are used as evidence, or None for all.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -129,7 +130,9 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """The time ranges to read: one with baseline and window, or two if they are far apart."""
+    """The time ranges to read.
+
+    It is one range with baseline and window, or two ranges if they are far apart."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]
@@ -138,7 +141,7 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
-    """Join the ranges in order of time."""
+    """Join the evidence of several time ranges, in order of time."""
     if len(found) == 1:
         return found[0]
 

@@ -11,10 +11,10 @@ from store.requests.neighbours import neighbours, place_of
 
 
 def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a request and the requests that delayed it, as JSON.
+    """Return the parts of a request and the requests that delayed it, as a JSON object.
 
     Args:
-        row: from `store.requests.lookup`, with the columns of
+        row: a row from `store.requests.lookup`, with the columns of
             `store.requests.neighbours.OF_REQUEST`.
     """
     table = neighbours(engine, row, [*REQUEST_COLUMNS, "request_id"])

@@ -6,7 +6,7 @@ from telemetry.billing_data import BillingData
 
 
 def of_replica(read_: BillingData, replica: str | None) -> BillingData:
-    """The engines, GPUs and requests of one replica, or of all replicas for None."""
+    """Return the engines, GPUs and requests of one replica, or of all replicas for None."""
     if replica is None:
         return read_
     return replace(

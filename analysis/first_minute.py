@@ -1,4 +1,6 @@
-"""Report how much of the simulated past is stored, in the first minute of `tailspan up --simulate`.
+"""Report how much of the simulated past is stored.
+
+This is used in the first minute of `tailspan up --simulate`.
 
 Until the past is stored and evaluated, a page would show incomplete data, such as a burning SLO
 without an incident.
@@ -14,12 +16,11 @@ from store.alerting.incidents import evaluated_until
 from store.queries import newest_request_unix_ns
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
-"""FROM/TO in unix seconds, set for the explorer."""
+"""The variable with the simulated past, as FROM/TO in unix seconds."""
 GIVE_UP_S: Final = 120
-"""Maximum wait from the start of the simulation."""
+"""Maximum number of seconds to wait, from the start of the simulation."""
 RECENT_S: Final = 45
-"""Maximum age of the newest request and evaluation. Evaluations are 15 s apart, and wait 15 s for
-requests that have just ended."""
+"""Maximum age in seconds of the newest request and of the newest evaluation."""
 
 _NS: Final = 10**9
 
@@ -30,13 +31,13 @@ class FirstMinute:
 
     from_unix_s: int
     to_unix_s: int
-    """When the simulation started."""
+    """The end of the past, which is when the simulation started."""
     slos: Sequence[str]
     """The objectives that must have been evaluated."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
-        """The past of the simulated fleet; None if this process has no simulated fleet.
+        """Return the past of the simulated fleet, or None if this process has no simulated fleet.
 
         Raises:
             ValueError: the variable is not FROM/TO in unix seconds.
@@ -54,14 +55,14 @@ class BackfillProgress:
 
     past_s: int
     arrived_ratio: float
-    """In [0, 1]."""
+    """The share of the past that is stored, in [0, 1]."""
 
 
 def backfill_progress(
     engine: Engine, question: FirstMinute, now_unix_ns: int
 ) -> BackfillProgress | None:
-    """How much of the past is stored. None if all of it is stored and evaluated, or `GIVE_UP_S`
-    after the start."""
+    """How much of the past is stored. Return None if all of it is stored and evaluated. Also return
+    None if the simulation started more than `GIVE_UP_S` seconds ago."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None
     past_s = question.to_unix_s - question.from_unix_s

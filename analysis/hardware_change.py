@@ -1,9 +1,9 @@
 """Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
-The coefficients of prefill tokens and attention scale with the peak FLOP/s, that of context tokens
-with the peak bytes/s. The time to read the weights at peak bandwidth scales too. The rest of a
-step's base time is overhead and stays. A real GPU does not reach its peak bandwidth, so the effect
-of faster memory or smaller weights is understated.
+The coefficients of prefill tokens and attention are scaled with the peak FLOP/s. The coefficient of
+context tokens is scaled with the peak bytes/s. The time to read the weights at peak bandwidth
+scales too. The rest of a step's base time is overhead and stays the same. A real GPU does not reach
+its peak bandwidth. So the effect of faster memory or smaller weights is understated.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,18 @@ from telemetry.starts import EngineStart, read
 class _Format(NamedTuple):
     weight_bytes: float
     math: str | None
-    """Number format of the matrix products; None: that of the activations."""
+    """Number format of the matrix products, or None for the number format of the activations."""
 
 
 QUANTISATIONS: Final[Mapping[str, _Format]] = {
     "fp8": _Format(1.0, "fp8"),
     "int8": _Format(1.0, "int8"),
-    # 4 bits per weight; each group of 128 weights has a 16-bit scale and a 4-bit zero point.
+    # A weight has 4 bits. Each group of 128 weights has a 16-bit scale and a 4-bit zero point.
     "int4": _Format(0.5 + 20 / 8 / 128, None),
 }
 GPU_MEMORY_UTILIZATION: Final = 0.92
-"""The default of vLLM since 0.15 (0.9 in older versions)."""
+"""Share of the GPU memory that vLLM uses. It is the default since vLLM 0.15 (0.9 in older
+versions)."""
 
 
 def on_hardware(
@@ -82,7 +83,8 @@ def on_hardware(
 
 
 def assumption(edits: Edits) -> str | None:
-    """What a prediction for other hardware assumes; None if the edits change no hardware."""
+    """Return what a prediction for other hardware assumes, or None if the edits change no
+    hardware."""
     changed = [each for each in (edits.device, edits.quantization) if each is not None]
     if not changed:
         return None
@@ -115,7 +117,7 @@ def _flops_per_s(device: Device, shape: ModelShape) -> float:
 
 
 def _weight_bytes(shape: ModelShape) -> float:
-    """All that one GPU reads in a step, including all experts."""
+    """Return the bytes of weights that one GPU reads in a step, including all experts."""
     weights: WeightElements = gpu_weights(shape)
     precision = shape.precision
     count = shape.experts.count if shape.experts else 0
@@ -136,7 +138,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Additional KV blocks that fit in memory; may be negative."""
+    """The number of additional KV blocks that fit in memory. It may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

@@ -1,7 +1,7 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-With several latency thresholds, the verdict is about the latency whose threshold the most requests
-missed. Commands, pages and alerts use this module.
+If an objective has several latency thresholds, the verdict is about the latency whose threshold the
+most requests missed. Commands, pages and alerts use this module, so their texts agree.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""The window of a new incident is extended to it."""
+"""Minimum length of the window in seconds. The window of a new incident is extended to this
+length."""
 MIN_BEFORE_S: Final = 1_800
 
 _NS: Final = 10**9
@@ -32,7 +33,9 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 
 @dataclass(frozen=True, slots=True)
 class IncidentQuestions:
-    """`metrics` is empty if the objective has no latency threshold."""
+    """The questions about an incident.
+
+    `metrics` is empty if the objective has no latency threshold."""
 
     window: Span
     baseline: Span
@@ -46,7 +49,9 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The verdict on an incident: `first` explains the latency that the verdict is about."""
+    """The verdict on an incident.
+
+    `first` explains the latency that the verdict is about."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -63,8 +68,10 @@ def questions_of(
     at_s: int,
     known: Sequence[IncidentRow] = (),
 ) -> IncidentQuestions:
-    """The questions about an incident, from its start to its end, or to `at_s` if it is open. The
-    baseline does not overlap `known` incidents."""
+    """The questions about an incident, from its start to its end.
+
+    If the incident is open, the range ends at `at_s`. The baseline does not overlap `known`
+    incidents."""
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
     from_s = max(0, min(incident.began_unix_s, until_s - MIN_EXPLAINED_S))
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
@@ -87,8 +94,9 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 
 
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
-    """The incident whose stored answer is shown for `incident`: for a ticket, the newest page among
-    all `rows` of the objective that overlaps it. Both report the same burn."""
+    """The incident whose stored answer is shown for `incident`.
+
+    For an incident of severity ticket, it is the newest overlapping incident of severity page."""
     if incident.severity == "page":
         return incident
 
@@ -104,10 +112,12 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """One incident of an objective, or the page that overlaps it (`leading_incident`).
+    """Return one incident of an objective.
+
+    If an incident of severity page overlaps it, return that incident instead (`leading_incident`).
 
     Args:
-        at_s: any time while the incident was open; None for the newest.
+        at_s: any time while the incident was open, or None for the newest incident.
         rows: the objective's incidents, newest first.
     """
     found = rows[:1]
@@ -137,7 +147,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """The verdict on an incident, or None if its objective has no latency threshold."""
+    """Return the verdict on an incident, or None if its objective has no latency threshold."""
     questions = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, questions.of(metric), [objective]) for metric in questions.metrics]
@@ -145,7 +155,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """The verdict from the explanations of several latencies; None without any."""
+    """Return the verdict from the explanations of several latencies, or None if there are none."""
     if not explanations:
         return None
     first = max(

@@ -1,8 +1,8 @@
 """The stored answer of an incident, which every page, command and message shows.
 
 Replays of an open incident at different times give different shares. So only the server computes
-the answer, at defined times (`server.likely_cause`). A page and a ticket that overlap share one
-answer (`analysis.incident.leading_incident`).
+the answer, at defined times (`server.likely_cause`). If an incident of severity page and an
+incident of severity ticket overlap, they share one answer.
 """
 
 import json
@@ -32,10 +32,11 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method. Increase it if the method computes other shares from the same data.
-The server then recomputes the answers of the last day; older answers show their version."""
+"""The version of the method that computes answers. Increase it if the method computes other shares
+from the same data. The server then computes the answers of the last day again. Older answers show
+their version."""
 MAX_BYTES: Final = 2**20
-"""Maximum length of an answer. One with four causes and two latencies has 20 kB."""
+"""Maximum length of an answer in bytes."""
 
 _NS: Final = 10**9
 _log: Final = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ class StoredAnswer:
     """A stored answer.
 
     Attributes:
-        phase: whether the incident was open or had ended.
-        verdict: with the explanations of all latencies of the objective.
+        phase: whether the answer was computed while the incident was open, or after its end.
+        verdict: the verdict, with the explanations of all latencies of the objective.
     """
 
     computed_unix_s: int
@@ -78,7 +79,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The verdict is about the first."""
+        """The explanations of the latencies. The verdict is about the first explanation."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
@@ -93,7 +94,9 @@ class StoredAnswer:
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:
-        """The stored explanation of a question; None if this answer is about another."""
+        """The stored explanation of a question.
+
+        Return None if this answer is about another question."""
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
@@ -101,7 +104,7 @@ class StoredAnswer:
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:
-        """When the answer was computed, and from which requests."""
+        """A sentence on when the answer was computed, and from which requests."""
         window = self.verdict.first.question.window
         sentence = (
             f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"
@@ -119,8 +122,8 @@ def stored_answer(
 ) -> StoredAnswer | None:
     """The newest answer of an incident (`answered_incident`), or None.
 
-    Answers about an earlier version of the objective are ignored, and unreadable ones with a line
-    in the log.
+    Answers about an earlier version of the objective are ignored. Unreadable answers are ignored
+    too, with a line in the log.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -130,7 +133,7 @@ def stored_answer(
 
 
 def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
-    """The `leading_incident` of an incident.
+    """The incident whose stored answer is shown for `incident` (`leading_incident`).
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -143,8 +146,8 @@ def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
 def stored_sentences(
     engine: Engine, objective: Objective, incidents: Sequence[IncidentRow]
 ) -> dict[tuple[str, int], str]:
-    """The causes of an objective's incidents as sentences, by severity and time of the alert.
-    Incidents without an answer or a cause are absent.
+    """Return the causes of an objective's incidents as sentences, by severity and time of the
+    alert. Incidents without an answer or a cause are absent.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -197,8 +200,8 @@ def store_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may reopen an incident that it ended while the clock was wrong. Its answers of
-    # the phase `ENDED` are then not used.
+    # If the clock was wrong, the evaluator may reopen an incident that it ended. Answers of the
+    # phase `ENDED` are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)
@@ -208,7 +211,7 @@ def _newest(
 
 @lru_cache(maxsize=64)
 def _read(row: AnswerRow) -> StoredAnswer | None:
-    # Cached, so an answer that cannot be read is logged only once.
+    # The result is cached, so an unreadable answer is logged only once.
     try:
         if len(row.answer) > MAX_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MAX_BYTES:,}")

@@ -12,18 +12,19 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""Percentiles at about equal distances in standard deviations of a normal distribution, so that a
-chart shows both the middle and the tail."""
+"""Percentiles at about equal distances in standard deviations of a normal distribution."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:
-    """The percentiles `CURVE` of the finite values; NaN if there are none."""
+    """Return the percentiles `CURVE` of the finite values, or NaN if there are none."""
     known = np.sort(values[np.isfinite(values)])
     return known[_rank_indices(known.size)] if known.size else np.full(len(CURVE), np.nan)
 
 
 def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
-    """The share of the finite values that do not exceed each value of a curve; NaN if unknown."""
+    """Return the share of the finite values that do not exceed each value of a curve.
+
+    The share is NaN if it is unknown."""
     known = np.sort(values[np.isfinite(values)])
     if not known.size:
         return np.full(curve.size, np.nan)
@@ -37,5 +38,6 @@ def _rank_indices(number: int) -> IntArray:
 
 
 def shown(number: int) -> list[int]:
-    """The indices in `CURVE` of the percentiles that `number` values can estimate."""
+    """Return the indices in `CURVE` of the percentiles that can be estimated from `number`
+    values."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

@@ -18,15 +18,15 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: without
-it, vLLM hashes no blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. The argument for prefix caching is not
+listed. Without prefix caching, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of ladders among the requests whose prompt fills at least one KV block."""
+"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one KV
+block."""
 
 COMMON_FROM: Final = 10
-"""A prefix with this many different continuations is common to many users. Prefixes of a
-conversation, or of agents on one context, have fewer."""
+"""A prefix with at least this many different continuations is common to many users."""
 
 _BLOCKS: Final = np.array(POSITIONS)
 
@@ -39,13 +39,13 @@ class PrefixedTraffic(NamedTuple):
 
 
 def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> PrefixedTraffic:
-    """The traffic with the prefixes that its prompts share, if the question needs them.
+    """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
         The unchanged traffic if no tokens were cached, if no edit changes the contents of the
-            caches, or if the ladders cannot be used. Else the traffic with `prefixes`;
-            `cached_tokens` then contains only the hits that the replay cannot compute: from outside
-            the engine, and from before the recording.
+            caches, or if the ladders cannot be used. Otherwise the traffic with `prefixes`. Its
+            `cached_tokens` contains only the hits that the replay cannot compute. These hits are
+            from outside the engine, or from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -76,8 +76,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """(n,) tokens of the prefix that each prompt shares with an earlier prompt to the same engine,
-    rounded down to a rung; 0 without a ladder."""
+    """Return the tokens of the prefix that each prompt shares with an earlier prompt to the engine:
+    (n,).
+
+    The number is rounded down to a rung, and 0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -95,8 +97,8 @@ def _edits_affect_cache(edits: Edits) -> bool:
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Why the ladders cannot be used, or None. `pools`: the edits send requests to engines that did
-    not serve them in the recording."""
+    """Return why the ladders cannot be used, or None. `pools` is True if the edits send requests to
+    engines that did not serve them in the recording."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
@@ -105,7 +107,8 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
         return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
     if not pools:
         return None
-    # An engine that restarts with another key has other rungs, so compare only its latest ladder.
+    # An engine that restarts with another key has other rungs. So only its latest ladder is
+    # compared.
     latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]
     if len({int(ladders.rungs[ladders.offsets[row]]) for row in np.concatenate(latest)}) > 1:
         return (
@@ -118,15 +121,18 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """The prefixes that prompts share, and (n,) whether each request's cache hit reaches at least
-    one rung beyond the prefix that it shares with earlier requests.
+    """The prefixes that prompts share.
 
-    Two prompts begin to differ between their last equal rung and the next. The shared prefix ends
-    where the shortest cache hit between these rungs ends, or else at the last equal rung.
+    Also return (n,) which cache hits reach at least one rung beyond the prefix shared with earlier
+    requests.
+
+    Two prompts begin to differ between their last equal rung and the next rung. The shared prefix
+    ends where the shortest cache hit between these rungs ends. If there is no such hit, it ends at
+    the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
-        positions: KV blocks from the start of a prompt to each rung, ascending.
+        positions: number of KV blocks from the start of a prompt to each rung, ascending.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
@@ -135,7 +141,7 @@ def prefixes_of(
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
-    # If exactly the same requests have two consecutive rungs, keep only the second.
+    # If exactly the same requests have two consecutive rungs, only the second rung is kept.
     last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
     follows = np.r_[nodes.requests[nodes.key[1:]], 0]
     kept = last | (follows != nodes.requests[nodes.key])
@@ -150,17 +156,17 @@ def prefixes_of(
 
 
 class _Nodes(NamedTuple):
-    """The nodes: prefixes that at least two requests have. m is the number of pairs of a request
-    and one of its nodes.
+    """The nodes. A node is a prefix that at least two requests have. m is the number of pairs of a
+    request and one of its nodes.
 
     Attributes:
-        row: (m,) the request, ascending.
+        row: (m,) the row of each pair's request, ascending.
         level: (m,) the index in `POSITIONS` of the rung at which the node ends, ascending for each
             request.
-        key: (m,) the number of the node.
-        first_row: (keys,) the first request that has each node.
-        requests: (keys,) how many requests have each node.
-        continuations: (keys,) how many different rungs follow each node.
+        key: (m,) the number of the pair's node.
+        first_row: (keys,) the row of the first request that has each node.
+        requests: (keys,) the number of requests that have each node.
+        continuations: (keys,) the number of different rungs that follow each node.
     """
 
     row: IntArray
@@ -218,8 +224,9 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Where each node ends, in KV blocks from the start of the prompt: at the shortest cache hit
-    between its rung and the next, or else at its rung."""
+    """Return where each node ends, in KV blocks from the start of the prompt.
+
+    It ends at the shortest cache hit between its rung and the next, or at its rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
@@ -231,8 +238,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Which prefixes are common to many users: (m,). Many different prompts continue them, or a
-    longer prefix of the same request."""
+    """Return which prefixes are common to many users: (m,). A prefix is common if many different
+    prompts continue it, or continue a longer prefix of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -36,24 +36,20 @@ from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
-"""Requests from this long before the window are replayed but not counted. They fill the engines."""
+"""Requests from this many seconds before the window are replayed but not counted."""
 PACE_INTERVAL_S: Final = 5
-"""Intervals for which an engine's speed is computed: about five samples each."""
+"""Length in seconds of the intervals for which an engine's speed is computed."""
 MIN_REQUESTS: Final = 100
-"""The 95 % interval of a P50 then extends from about P40 to P60. A wider interval is too uncertain
-to judge the error of a replay."""
+"""Minimum number of requests. The 95 % interval of a P50 then extends from about P40 to P60."""
 MAX_REQUESTS: Final = 200_000
-"""A prediction needs 82 replays: about two minutes of CPU time for this many requests
-(docs/benchmarks.md#replay)."""
+"""Maximum number of requests. A prediction needs 82 replays, which take about two minutes of CPU
+time for this many requests (docs/benchmarks.md#replay)."""
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of the requests without phases from the plugin, and of those whose engine cannot be
-replayed.
-
-The first took time in the engines' steps that the replay misses. The second would be missing if an
-edit moved requests between replicas.
+"""Maximum share of the requests that have no phases from the plugin. It is also the maximum share
+of the requests whose engine cannot be replayed.
 """
 MAX_NAMED: Final = 3
-"""Errors name at most this many engines, and count the others."""
+"""Maximum number of engines that an error message names."""
 UNLIMITED: Final = 2**31 - 1
 
 REQUEST_COLUMNS: Final = (
@@ -105,13 +101,13 @@ class Recorded:
 
     window: Window
     requests: pa.Table
-    """ In order of receipt."""
+    """The requests of all engines, in order of receipt."""
     counted: BoolArray
     """(n,) whether a request was received in the window."""
     engines: Sequence[RecordedEngine]
     tenants: Sequence[str]
     lead_s: float
-    """From the first request to the start of the window."""
+    """Seconds from the first request to the start of the window."""
     left_out: Mapping[str, int]
     """Number of requests that cannot be replayed, by reason."""
     simulated: bool
@@ -168,12 +164,12 @@ def recorded_of(
     left out.
 
     Args:
-        requests: received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`, in
-            order of receipt.
-        samples: from the same time range.
-        starts: the latest start of each engine is used.
-        replica: the only replica that the question needs, or None for all. Any share of the other
-            replicas' requests may be left out.
+        requests: the requests from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
+            in order of receipt.
+        samples: the samples of the engines from the same time range.
+        starts: the starts of the engines. The latest start of each engine is used.
+        replica: the only replica whose requests the question needs, or None for all. Any share of
+            the other replicas' requests may be left out.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or too many requests cannot be
@@ -242,7 +238,8 @@ def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
 
 class _Unfit(NamedTuple):
     reason: str
-    """Names the engine. Names are shortened, so the texts of two engines may be equal."""
+    """The reason, with the name of the engine. Names are shortened, so the texts of two engines may
+    be equal."""
     rows: IntArray
 
 
@@ -252,7 +249,7 @@ def _left_out(
     """The number of requests of engines that cannot be replayed, by reason.
 
     Args:
-        unfit: these engines, at least one.
+        unfit: the engines that cannot be replayed, at least one.
         counted, needed: (n,) whether a request was received in the window, and whether the question
             needs it.
         some_fit: whether another engine can be replayed.
@@ -402,7 +399,7 @@ def engine_config(
 
 
 def reserves_prompt(version: str | None) -> bool:
-    """Whether this version of vLLM reserves the blocks of a whole prompt by default."""
+    """Return whether this version of vLLM reserves the blocks of a whole prompt by default."""
     parts = (version or "").split(".")
     return len(parts) > 1 and parts[1].isdigit() and (int(parts[0]), int(parts[1])) >= (0, 32)
 
@@ -412,10 +409,10 @@ def _acceptance(
 ) -> FloatArray | None:
     """The probability that a drafted token is accepted, for each request.
 
-    The number of decode steps is estimated: the request's own decode time, divided by the time of a
-    step with only this request. The tokens per step are then scaled to the mean in the samples. All
-    tokens after a rejected one are rejected. With probability p for each of k drafted tokens, a
-    step has 1 + p + p² + … + pᵏ tokens on average.
+    The number of decode steps is estimated. It is the request's own decode time, divided by the
+    time of a step with only this request. The number of tokens per step is then scaled to the mean
+    in the samples. After a rejected token, all later drafted tokens are rejected. If each of k
+    drafted tokens is accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

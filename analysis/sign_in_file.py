@@ -29,7 +29,7 @@ _KEYS: Final = (
     *("url", "allow", "session", "unverified_email"),
 )
 _ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
-"""An e-mail address, or `@domain`: the part before the last @ may be empty. In lower case."""
+"""An e-mail address or `@domain`, in lower case. The part before the last @ may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,14 @@ class SignIn:
     """The sign-in configuration."""
 
     issuer: str
-    """Without a final slash."""
+    """URL of the identity provider, without a final slash."""
     client_id: str
     client_secret: Secret
     url: str
     """Public URL of the explorer, without a final slash."""
     allow: tuple[str, ...]
-    """`jane@example.org`, `@example.org`, or `*` for all accounts of the provider."""
+    """People who may use the explorer: `jane@example.org`, `@example.org`, or `*` for all accounts
+    of the provider."""
     session_s: int
     trusts_unverified: bool = False
     """Whether to accept e-mail addresses that the provider has not verified."""
@@ -55,7 +56,7 @@ class SignIn:
 
     @property
     def base_path(self) -> str:
-        """URL path of the explorer, without slashes at both ends."""
+        """URL path of the explorer, without slashes at the start and the end."""
         return urlsplit(self.url).path.strip("/")
 
     @property
@@ -73,7 +74,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
     """Read a sign-in file.
 
     Args:
-        path: relative paths in the file start at its folder.
+        path: the sign-in file. Relative paths in it start at its folder.
         environ: the environment variables, for `client_secret_env`.
 
     Raises:
@@ -101,16 +102,18 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
 @cache
 def in_force() -> SignIn | None:
-    """The sign-in configuration of this process; None if sign-in is not used.
+    """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`: with an invalid file, the explorer shows no page.
+    Raises the errors of `load_sign_in`. So if the file is invalid, the explorer shows no page.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
 
 
 def _address(whole: MappingReader, key: str) -> str:
-    """Plain HTTP is allowed on loopback only, because requests contain the session cookie."""
+    """A base URL.
+
+    Plain HTTP is allowed on loopback only, because requests contain the session cookie."""
     text = whole.text(key).rstrip("/")
     allowed = "allowed: https://host/…, or http://localhost/… for a test"
     try:

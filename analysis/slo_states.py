@@ -1,7 +1,7 @@
 """Read the state of each objective at an instant, and its incidents, from the store.
 
-A burn is a time in which an objective spends its error budget too fast. A page or ticket is an
-incident of that severity.
+A burn is a time in which an objective spends its error budget too fast. A page or a ticket is an
+incident of this severity.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Groups of one objective that a web page shows in full."""
+"""Maximum number of groups of one objective that a web page shows in full."""
 
 _NS: Final = 10**9
 
@@ -44,27 +44,30 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective. It has a page, a ticket, or both if they overlap."""
+    """One burn of an objective. A burn has an incident of severity page, an incident of severity
+    ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The newest page, or the ticket if there is no page. Links open this incident."""
+    """The newest incident of severity page, or the incident of severity ticket if there is no page.
+    Links open this incident."""
     severity: str
-    """`page` or `ticket`: the highest severity of the open incidents."""
+    """`page` or `ticket`. It is the highest severity of the open incidents."""
     began_unix_s: int
     ended_unix_s: int | None
-    """None while it is open."""
+    """End of the incident, or None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
     """True if the peak is after the instant of the status. `peak_burn` is then the highest burn
     rate until this instant."""
     budget_spent: Fraction | None
-    """The share of the error budget that the burn spent; None if it was known only after the
+    """The share of the error budget that the burn spent. It is None if it was known only after the
     instant of the status."""
     bad: int | None = None
-    """Requests that missed the objective since the incident began; None after its end."""
+    """Number of requests that missed the objective since the incident began. None after the
+    incident ended."""
     cause: str | None = None
-    """From the stored answer."""
+    """The likely cause, from the stored answer."""
 
     @property
     def is_open(self) -> bool:
@@ -79,8 +82,8 @@ class SloState:
     status: ObjectiveStatus
     shown: EventCounts
     shown_from_s: int
-    """Start of the selected range. `shown` counts the good and bad requests from here to the
-    instant."""
+    """Start of the selected range, in unix seconds. `shown` contains the good and bad requests from
+    this time to the instant of the status."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 
@@ -118,7 +121,8 @@ class SloState:
 
     @property
     def held_back(self) -> WindowPair | None:
-        """The first burn-rate pair of severity page whose alert is suppressed for lack of data."""
+        """The first pair of burn-rate windows of severity page whose alert is suppressed because
+        there is too little data."""
         found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
@@ -143,7 +147,8 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """The most urgent groups of each objective, and the number of omitted groups by objective."""
+    """Return the most urgent groups of each objective, and the number of omitted groups by
+    objective."""
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
@@ -162,8 +167,9 @@ def is_open(row: IncidentRow, at_s: int) -> bool:
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """The instant of the states in unix seconds: the end of the range, or the last possible
-    evaluation if it is earlier."""
+    """The instant at which to show the states, in unix seconds.
+
+    It is the end of the range, or the last possible evaluation if it is earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -216,13 +222,13 @@ def objective_status(
     count: Count,
     since: Callable[[Objective], set[int]] = lambda _: set(),
 ) -> tuple[list[GroupStatus], str | None]:
-    """The status of each group of an objective, and the reason if the objective is blind.
+    """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
         count: from `by_second`. Pass the same object for all objectives, because it caches counts
-            that they share.
-        since: returns the instants of a group, in unix seconds, since which its `tally` must be
-            able to count.
+            that several objectives need.
+        since: a function that returns instants for a group, in unix seconds. The group's `tally`
+            can return the counts since these instants.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -258,11 +264,12 @@ def incident_of(
     history: History,
     causes: Mapping[tuple[str, int], str],
 ) -> SloIncident:
-    """One burn as one incident.
+    """Return one burn as one incident.
 
     Args:
-        rows: the burn's pages, its ticket, or both. The cause of the newest page is shown.
-        status: the current status. Its burn rate is the peak if it is higher than the stored peak.
+        rows: the incidents of severity page of the burn, its incident of severity ticket, or both.
+            The cause of the newest incident of severity page is shown.
+        status: the current status. If its burn rate is higher than the stored peak, it is the peak.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
@@ -299,8 +306,9 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Start of the earliest burn, in unix nanoseconds, that overlaps the range of the same length
-    just before the window; None without such a burn."""
+    """Return the start of the earliest burn before a window, in unix nanoseconds, or None.
+
+    The burn must overlap the range of the same length just before the window."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [
@@ -316,8 +324,8 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """The likely causes by severity and time of the alert. Incidents without a stored answer have
-    their cause from the notification."""
+    """The likely causes by severity and time of the alert. If an incident has no stored answer, its
+    cause comes from the notification."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

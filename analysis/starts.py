@@ -1,6 +1,6 @@
 """Divide the starts of engines into parts, and find the slow first requests after a start.
 
-The first request of each shape can be slow because kernels are compiled at their first use.
+The first request of each shape can be slow, because kernels are compiled when they are first used.
 Requests have the same shape if their uncached prompt tokens are between the same two powers of two.
 """
 
@@ -20,16 +20,17 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
-"""The newest starts."""
+"""Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with requests received this long after the start."""
+"""The first request of a shape is compared with requests in this many nanoseconds after the
+start."""
 MAX_REQUESTS: Final = 5_000
-"""Requests to read after each start."""
+"""Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
-"""A start's `failure` if the server ended without an exception."""
+"""The value of a start's `failure` if the server ended without an exception."""
 LATER: Final = 19
-"""Later requests of a shape. The first of 20 equal requests is the slowest by chance with a
-probability of 1 in 20."""
+"""Minimum number of requests of a shape after its first request. The first of 20 equal requests is
+the slowest by chance with a probability of 1 in 20."""
 _COLUMNS: Final = (
     *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),
     *("prefill_others_prefill_s", "prefill_others_decode_s", "prefill_preempted_s"),
@@ -38,7 +39,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StartsQuestion:
-    """Which starts to list: those that ended in a window."""
+    """The starts that ended in a window, the labels that select them, and how many to list."""
 
     window: Window
     where: Mapping[str, str | None] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class FirstRequest:
 
     Attributes:
         from_tokens: minimum number of uncached prompt tokens of the shape.
-        to_tokens: exclusive maximum.
+        to_tokens: the shape has fewer uncached prompt tokens than this.
         prefill_s: the first request's prefill, without the work of other requests.
         usual_s: the median prefill of the later requests.
     """
@@ -64,7 +65,7 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Time above the median of the later requests."""
+        """Seconds of the first prefill above the median of the later prefills."""
         return self.prefill_s - self.usual_s
 
 
@@ -79,8 +80,9 @@ class Start:
 
     @property
     def advice(self) -> str | None:
-        """The largest part of the start and an action; None if the parts are unknown or the start
-        failed."""
+        """The largest part of the start and an action.
+
+        Return None if the parts are unknown or the start failed."""
         found = largest_part(self.cold_start)
         if found is None or self.cold_start.reached is not None:
             return None
@@ -91,7 +93,7 @@ class Start:
 
     @property
     def failed(self) -> str | None:
-        """The part in which the start failed; None if it did not fail."""
+        """Return the part in which the start failed, or None if it did not fail."""
         start = self.cold_start
         if start.reached is None:
             return None
@@ -114,7 +116,9 @@ class StartsAnswer:
 
 
 def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
-    """The starts of a window, including failed ones, with their parts and slow first requests."""
+    """The starts of a window with their parts and slow first requests.
+
+    Failed starts are included."""
     window = question.window
     found = [
         each
@@ -153,12 +157,13 @@ def _start(engine: Engine, start: ColdStart) -> Start:
 
 
 def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[FirstRequest], int]:
-    """The shapes whose first request was slower than all later ones, and the number of compared
-    shapes.
+    """The shapes whose first request was slower than all later requests.
+
+    Also return the number of compared shapes.
 
     Args:
-        shapes: (n,) ⌊log₂ of the uncached prompt tokens⌋ of each request, in order of receipt.
-        prefill_s: (n,) without delays by other requests.
+        shapes: (n,) the shape of each request, ⌊log₂(uncached prompt tokens)⌋, in order of receipt.
+        prefill_s: (n,) the prefill of each request, without delays by other requests.
     """
     by_shape: dict[int, list[float]] = defaultdict(list)
     for shape, seconds in zip(shapes.tolist(), prefill_s.tolist(), strict=True):

@@ -24,12 +24,12 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""They cannot group requests."""
+"""Labels that identify a single request. They cannot group requests."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 
 MAX_READ: Final = 300_000
-"""Requests to read one by one, which takes about a second."""
+"""Maximum number of requests to read one by one. Reading them takes about a second."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
 
@@ -53,14 +53,14 @@ class StatsAnswer:
 
     groups: list[dict[str, Any]]
     precision: Literal["exact", "sketch"]
-    """`sketch`: percentiles are within 1 % of an exact value."""
+    """For `sketch`, percentiles are within 1 % of an exact value."""
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Requests in groups with a label `_other`, which rollups store if a label has too many
-    values."""
+    """Number of requests in groups with a label `_other`. Rollups store this label if a label has
+    too many values."""
     hidden: int = 0
-    """Requests under `_other` that may be missing from `partial` groups, or may match the
+    """Number of requests under `_other` that may be missing from `partial` groups, or may match the
     filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`."""
@@ -141,7 +141,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # To count the errors and the aborted requests of each group.
+    # These rollups contain the errors and the aborted requests of each group.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     outcomes = by_outcome.sums(())
     ended = {
@@ -228,7 +228,7 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
 
 
 def percentiles(values_s: FloatArray) -> dict[str, float | None]:
-    """The percentiles, and the 95 % interval of P99."""
+    """The percentiles of latencies, and the 95 % interval of P99."""
     low, high = rank_interval(values_s, PERCENTILES["p99"]) or (None, None)
     points = {name: quantile(values_s, q) for name, q in PERCENTILES.items()}
     return {**points, "p99_low": low, "p99_high": high}

@@ -1,9 +1,10 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if its change can be deployed: of engine arguments or the number of replicas.
-The measured change is the percentile after / before the deploy − 1, at the mix after it. Like the
-prediction, it includes the effect of the load.
+A prediction is stored if its change can be deployed. It must change engine arguments or the number
+of replicas. The measured change is percentile after the deploy / percentile before the deploy − 1,
+at the mix after the deploy. Like the prediction, the measured change includes the effect of the
+load.
 """
 
 import json
@@ -28,8 +29,7 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""The same prediction is stored at most once in this time, because a live page repeats the
-question."""
+"""The same prediction is stored at most once in this time."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -64,7 +64,7 @@ class Deployed(NamedTuple):
 
     change: str
     at_unix_ns: int
-    """When the first changed server began to load."""
+    """The time at which the first changed server began to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,10 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Edits such as `max_num_seqs=64` in the form that can be compared with a deploy; None if
-    Tailspan cannot recognise a deploy of them. Servers do not report their router, so the form
-    lacks it. A router without a number of replicas is not recognisable."""
+    """Return edits such as `max_num_seqs=64` in the form that can be compared with a deploy.
+
+    Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report their
+    router, so the form does not contain it."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -103,10 +104,10 @@ def store_answer(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
     """Store a prediction, unless the same change was stored within the last hour. Return the stored
-    row, or None.
+    row, or None if the prediction is not stored.
 
-    A prediction is not stored if it is for selected requests, if the reader may not see all
-    requests, or if the engines are overloaded: their latencies depend on how long the load lasts.
+    A prediction is not stored if labels select the requests, or if the reader may not see all
+    requests. It is also not stored for overloaded engines.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -146,8 +147,9 @@ def store_answer(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """The change of the servers between two ranges; None if nothing changed, or if something
-    changed that what-if cannot predict."""
+    """The change of the servers between two ranges.
+
+    Return None if nothing changed, or if something changed that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
         for window, replicas in zip((before, after), served, strict=True)
@@ -178,8 +180,8 @@ def expected(
     quantile: str,
     parts: PercentileParts | None,
 ) -> Expected | None:
-    """The latest prediction of a deployed change that was requested before the deploy, or None.
-    Pure."""
+    """Return the latest prediction of a deployed change that was requested before the deploy, or
+    None. Pure."""
     made = of_change(known, deploy)
     if not made or parts is None or not parts.mixed_s > 0:
         return None
@@ -207,7 +209,7 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments that what-if can change, and all others."""
+    """The arguments of some engines: the arguments that what-if can change, and all others."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

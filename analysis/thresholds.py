@@ -1,7 +1,7 @@
 """Read the latency thresholds of objectives, for the diagnosis. Pure.
 
-An objective has a threshold if its `good` requires `latency <= number` for every request, and its
-filter uses only fields in `_COUNTED`.
+An objective has a threshold if its `good` requires `latency <= number` for every request. Its
+filter must use only fields in `_COUNTED`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -82,8 +82,8 @@ class _Counts:
 
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Two masks (n,): for which requests an expression is true, and for which it is false. For
-    others it is unknown."""
+    """Return two masks (n,): the requests for which an expression is true, and for which it is
+    false. For all other requests, the value is unknown."""
     match expression:
         case Not(operand):
             true, false = _evaluate(operand, requests)

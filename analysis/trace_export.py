@@ -1,5 +1,6 @@
-"""Convert the requests of a window to arrivals for a trace file, without prompts, tenants and
-ids."""
+"""Convert the requests of a window to arrivals for a trace file.
+
+Prompts, tenants and ids are not read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Reading in parts saves memory. A prefix shared by several parts is exported once per part."""
+"""Number of requests in a part, to save memory. A prefix shared by several parts is exported once
+per part."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -29,11 +31,12 @@ class ExportedPart:
     """A part of a window's requests, in order of receipt."""
 
     arrivals: Arrivals
-    """`received_s` is relative to the start of the window."""
+    """The arrivals. `received_s` is in seconds since the start of the window."""
     left_out: int
-    """Requests whose prompt or output tokens are unknown or 0."""
+    """Number of requests that are left out because their prompt or output tokens are unknown or
+    0."""
     without_ladder: int
-    """Requests whose shared prefixes are unknown."""
+    """Number of requests whose shared prefixes are unknown."""
 
 
 def exported_parts(

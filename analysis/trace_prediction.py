@@ -1,7 +1,8 @@
 """Predict the latencies of a trace on the engines of a window.
 
-The window is replayed unchanged, which gives the model's error. Then the trace is replayed on equal
-engines behind one router. The error corrects the percentiles, and widens their intervals.
+The window is replayed unchanged, which gives the model's error. Then the requests of the trace are
+replayed on equal engines behind one router. The model's error corrects the replayed percentiles,
+and widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Interval of the highest request rate."""
+"""Length in seconds of the interval in which the highest request rate is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +68,27 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """If this replay does not reproduce the measured latencies, there is no prediction."""
+    """The replay of the unchanged window. If it does not reproduce the measured latencies, there is
+    no prediction."""
     requests: int
     length_s: float
-    """From the first request of the trace to the last."""
+    """Seconds from the first request of the trace to the last request."""
     edits: Sequence[str]
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     objectives: Sequence[TraceAttainment] = ()
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that the engines reject: longer than `max_model_len`, or the queue is full."""
+    """Number of requests that the engines reject. They are longer than `max_model_len`, or the
+    queue is full."""
     binds: Bind = "none"
     saturated: bool = False
-    """Whether the queue is full, or grows until the end of the trace."""
+    """True if the queue is full, or grows until the end of the trace."""
     extrapolated: Sequence[str] = ()
 
     @property
     def rate_rps(self) -> float | None:
-        """The mean rate; None if all requests arrive at once."""
+        """Return the mean request rate of the trace, or None if all requests arrive at once."""
         return self.requests / self.length_s if self.length_s > 0 else None
 
     @property
@@ -97,8 +100,9 @@ class TraceAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """The cost of the engines, idle time included, per 1,000 requests; None if they cannot keep
-        up."""
+        """The cost of the engines per 1,000 requests, including idle time.
+
+        Return None if the engines cannot keep up."""
         return None if self.saturated else usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
 
@@ -179,7 +183,9 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Equal replicas behind one router, with the mean step model of the window's engines."""
+    """Return equal replicas behind one router.
+
+    Their step model is the mean over the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines
@@ -201,8 +207,8 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Repeat the stalls and paces of the window's engines until the last request at `length_s`.
-    Several replicas may share those of one engine."""
+    """Repeat the stalls and paces (changes of speed) of the window's engines until the last request
+    at `length_s`."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s
@@ -219,7 +225,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 
 
 class _Window:
-    """The measured and the replayed latencies of the window."""
+    """The measured and the replayed latencies of the window, for the correction."""
 
     def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
@@ -233,7 +239,9 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """The share of good requests for each objective; None if it selects no request."""
+        """The share of good requests for each objective.
+
+        Return None if the objective selects no request."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
@@ -254,7 +262,7 @@ def _percentiles(values: FloatArray) -> FloatArray:
 
 
 def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """A column that a trace does not have is null."""
+    """Return requests as a table. A column that a trace does not have is null."""
     schema = request_schema(columns)
     number = len(known["streamed"])
     return pa.table(

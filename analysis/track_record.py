@@ -19,7 +19,7 @@ from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MAX_DEPLOYS: Final = 10
-"""The latest, which take one or two seconds each."""
+"""Maximum number of deploys, the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """The counts as a sentence."""
+        """A sentence: for how many predictions the interval contained the measured change."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
             f"The intervals of {self.contained} of {self.percentiles} predictions contained the"
@@ -42,7 +42,8 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """The track record of the latest deploys; None if none of their changes was predicted."""
+    """Return the track record of the latest deploys, or None if none of their changes was
+    predicted."""
     known = predictions(engine)
     if not known:
         return None
@@ -63,8 +64,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Whether the interval of each predicted percentile contains the measured change. `to_unix_ns`
-    is the start of the next deploy, or the current time."""
+    """Return whether the interval of each predicted percentile contains the measured change.
+    `to_unix_ns` is the start of the next deploy, or the current time."""
     after = deploy.after(to_unix_ns)
     if after is None:
         return []

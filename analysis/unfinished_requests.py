@@ -1,6 +1,6 @@
 """Add the requests in flight on a hung engine to the data for an explanation.
 
-They have no stored row yet. Their newest reports contain their age.
+These requests have no stored row yet. Their newest reports contain their age.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 def with_unfinished_requests(
     engine: Engine, found: EvidenceRows, windows: Sequence[Window]
 ) -> EvidenceRows:
-    """The data, with the requests in flight if the samples show a hung engine."""
+    """The data. If the samples show a hung engine, include the requests in flight."""
     if not _hung(found.engines):
         return found
     tables = [
@@ -46,7 +46,7 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The age of a request counts as its latency."""
+    """The reports as rows. The age of a request counts as its latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed unchanged, to measure the model's error, and with the edits. Replays of
-resampled blocks of time give the intervals.
+The window is replayed unchanged, to measure the model's error. It is also replayed with the edits.
+Replays of resampled blocks of time give the intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,17 +53,18 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""Indices in `CURVE`."""
+"""The indices in `CURVE` of the percentiles `POINTS`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum error of the unchanged replay; beyond it, no prediction is made. For a real vLLM, it is
-at most 5 % at P50 and 25 % at P99; a disturbed window was 50 % off at P99
-(docs/benchmarks.md#what-if-on-a-real-vllm)."""
+"""Maximum relative error of the unchanged replay. If the error is larger, no prediction is made.
+For a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A disturbed window was 50 % off at
+P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Pairs of replays for an interval. The standard deviation of 40 draws is known to within 11 %."""
+"""Number of resampled pairs of replays for an interval. The standard deviation of 40 draws is known
+to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -79,7 +80,7 @@ class WhatIfQuestion:
     """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """None if the engines have no price."""
+    """Current cost of the engines, or None if they have no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +110,27 @@ class WhatIfAnswer:
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
-    """None if there is a prediction."""
+    """Why there is no prediction, or None if there is one."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     all_rps: float
-    """Includes the requests that the question's labels do not select."""
+    """Requests per second, including the requests that the question's labels do not select."""
     usd_per_hour: float | None
     left_out: Mapping[str, int]
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The relative change of each percentile for exactly the recorded traffic: −0.1 is 10 %
-    faster."""
+    """The relative change of each percentile for exactly the recorded traffic. The value −0.1 means
+    10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """Percentiles from P1 to P99.9, without those that have too few requests."""
+    """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
+    out."""
     predicted_rps: float | None = None
     predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that the edited engines reject: longer than `max_model_len`, or the queue is
-    full."""
+    """Number of requests that the edited engines reject. They are longer than `max_model_len`, or
+    the queue is full."""
     objectives: Sequence[PredictedAttainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
@@ -138,13 +140,14 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """The cost of the engines, idle time included, for all requests of the window, without the
+        """Return the cost of the engines per 1,000 requests, including idle time, without the
         edits."""
         return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """The cost with the edits; None if the engines cannot keep up."""
+        """Return the cost per 1,000 requests with the edits, or None if the engines cannot keep
+        up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -169,9 +172,9 @@ def read_for(
     """Read the window of a question from the store.
 
     Args:
-        moves_requests: whether a change can move requests between replicas; None if
-            `question.edits` decides. If it cannot, and the question is about one replica, only this
-            replica must be replayable.
+        moves_requests: whether a change can move requests between replicas, or None if
+            `question.edits` decides. If it cannot move requests, and the question is about one
+            replica, only this replica must be replayable.
 
     Raises:
         NotReplayableError: see `read_recorded`.
@@ -219,14 +222,17 @@ def predict_each(
     progress: Callable[[], None] = lambda: None,
     draws_for: Callable[[WhatIfAnswer], int] | None = None,
 ) -> list[WhatIfAnswer]:
-    """Predict the effect of alternative edits, which share the replays of the unchanged traffic.
+    """Predict the effect of alternative edits.
+
+    The predictions share the replays of the unchanged traffic.
 
     Args:
-        question: selects the requests to report. Its edits are ignored.
+        question: selects the requests whose latencies are reported. The edits of the question are
+            ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
-        progress: called after each resampled replay; twice as often if only some of the edits set
-            replicas or a router.
-        draws_for: returns the number of draws for a prediction, at most `draws`.
+        progress: called after each resampled replay. It is called twice as often if only some of
+            the edits set replicas or a router.
+        draws_for: returns the number of draws for a prediction. The number is at most `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -249,11 +255,13 @@ def _predict_group(
     progress: Callable[[], None],
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
-    """Predict alternative edits, all or none of which set replicas or a router."""
+    """Predict the effects of alternative edits.
+
+    Either all of these edits set replicas or a router, or none of them does."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    # The tokens that a request finds in a cache depend on the engine that serves it, so an
+    # The tokens that a request finds in a cache depend on the engine that serves it. So an
     # unchanged replay of the caches keeps the recorded engines.
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
@@ -319,11 +327,11 @@ class _Reporting:
         self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
-        """Reported requests for which this latency is known."""
+        """The number of reported requests for which this latency is known."""
         return int(np.isfinite(self.measured[name][self.chosen]).sum())
 
     def values(self, run: Replayed, name: str) -> FloatArray:
-        """Latencies of the reported requests."""
+        """The replayed latencies of the reported requests."""
         return run.values[name][self.chosen[run.source]]
 
     def curves(self, run: Replayed) -> dict[str, FloatArray]:
@@ -332,7 +340,7 @@ class _Reporting:
 
 
 class _Sample:
-    """Recorded or resampled traffic: its measured latencies, and those of a replay without
+    """Recorded or resampled traffic: its measured latencies, and the latencies of a replay without
     edits."""
 
     def __init__(self, reporting: _Reporting, traffic: ReplayTraffic, now: Replayed) -> None:
@@ -349,11 +357,11 @@ class _Sample:
 
 class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
-    """The percentiles `CURVE` of the edited replay; NaN if unknown."""
+    """The percentiles `CURVE` of the edited replay, or NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile (−0.1 is 10 % lower); NaN if unknown."""
+    """The relative change of each percentile; −0.1 is 10 % lower, and NaN is unknown."""
     good_ratios: Sequence[float | None]
-    """The share of good requests for each objective."""
+    """The share of good requests in the edited replay, for each objective."""
 
 
 class _Prediction:
@@ -487,7 +495,7 @@ class _Prediction:
         )
 
     def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
-        """The share of good requests for each counted objective."""
+        """The predicted share of good requests for each counted objective."""
         if not self._of.objectives:
             return []
         reported = self._of.chosen[after.source] & ~after.rejected
@@ -517,7 +525,9 @@ class _Prediction:
 
 
 def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
-    """Cost per 1,000 requests; None if the price is unknown, or if the rate is unknown or 0."""
+    """The cost per 1,000 requests.
+
+    Return None if the price is unknown, or if the rate is unknown or 0."""
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 
@@ -529,12 +539,12 @@ def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
-    """NaN if the durations are too short for a ratio."""
+    """The relative changes. They are NaN if the durations are too short for a ratio."""
     return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Why there is no prediction; None if the replay reproduces the window."""
+    """Return why there is no prediction, or None if the replay reproduces the window."""
     for name in JUDGED:
         for point, most in MAX_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -547,7 +557,7 @@ def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
 
 
 def matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
-    """Which requests have all of these labels: (n,)."""
+    """Return which requests have all of these labels: (n,)."""
     chosen = np.ones(requests.num_rows, dtype=bool)
     for label, wanted in equals.items():
         values = requests[label].to_pylist()
@@ -562,7 +572,7 @@ def _text(value: object) -> str | None:
 
 
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
-    """The share of good requests; None if the objective selects no request."""
+    """Return the share of good requests, or None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(RequestVerdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(RequestVerdict.BAD)).sum())
@@ -570,7 +580,8 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """A share with its 95 % interval. `draws` contains the share for each resampled traffic."""
+    """A predicted share of good requests with its 95 % interval. `draws` contains the share for
+    each resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

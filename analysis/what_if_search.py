@@ -12,14 +12,14 @@ from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
 
 MAX_POINTS: Final = 12
-"""Each value takes `RESAMPLED` replays."""
+"""Maximum number of values of a sweep. Each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Values in a range of factors such as 1x..2x, in constant ratios."""
+"""Number of values in a range of factors such as 1x..2x, in constant ratios."""
 MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to within 2 %: a queue counts as stable up to 2
+"""A search for the rate ends when the rate is known to within 2 %. A queue counts as stable up to 2
 % above the capacity."""
 
 _WHOLE: Final = (
@@ -41,14 +41,14 @@ class Sweep:
     values: Sequence[str]
 
     def present(self, config: EngineConfig, replicas: int) -> float:
-        """The value of the setting before the change; 1 for a factor."""
+        """Return the value of the setting before the change, or 1 for a factor."""
         if self.name == "replicas":
             return replicas
         return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
 
 
 def number_of(value: str) -> float:
-    """A value of a sweep, such as 64 or 1.5x."""
+    """Return a value of a sweep, such as 64 or 1.5x, as a number."""
     return float(value.rstrip("x"))
 
 
@@ -77,11 +77,11 @@ class SearchResult:
     slo: str
     target: float
     value: float | None
-    """None if no value within the limits meets the SLO."""
+    """The value that was found, or None if no value within the limits meets the SLO."""
     tried: Sequence[SearchStep]
-    """In ascending order of the values."""
+    """The tried values in ascending order."""
     shown: float
-    """The value, or if none was found, the tried value with the most good requests."""
+    """The value that was found. If none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -89,8 +89,8 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    A range of more than `MAX_POINTS` integers becomes LOW, 2 × LOW, 4 × LOW and so on, and finally
-    HIGH. A range of factors has `STEPS` values.
+    If a range has more than `MAX_POINTS` integers, the values are LOW, 2 × LOW, 4 × LOW and so on,
+    and finally HIGH. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -182,8 +182,9 @@ def find(
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
-    """Smallest whole number that meets the SLO, by doubling and bisection; None if no tried number
-    does."""
+    """Return the smallest whole number that meets the SLO, or None if no tried number does.
+
+    The number is found by doubling and bisection."""
     high = 1
     while not met(high):
         if high >= MAX_REPLICAS:
@@ -222,8 +223,8 @@ def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edit
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Add an edit, which replaces an earlier edit of the same name. Rate factors are multiplied
-    instead."""
+    """Return edits with one more edit. It replaces an earlier edit of the same name. Rate edits are
+    not replaced. Their factors are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -20,14 +20,14 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Most requests take less time, and the request rate usually changes little in it."""
+"""Length of a resampled block of time, in seconds. Most requests take less time."""
 BLOCKS: Final = 10
-"""Minimum: fewer give too uncertain a variance. Short windows have blocks shorter than
-`BLOCK_S`."""
+"""Minimum number of blocks, so that the variance can be estimated. Short windows have blocks
+shorter than `BLOCK_S`."""
 SATURATED: Final = 0.02
-"""Engines are saturated if the queueing time grows by more than this many seconds per second: the
-rate is then 2 % above capacity. Also the limit of the share of requests that a full queue
-rejects."""
+"""Engines are saturated if the queueing time grows by more than this many seconds per second. The
+request rate is then 2 % above their capacity. The limit also applies to the share of requests that
+a full queue rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,10 +37,10 @@ class ReplayTraffic:
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
-    """The recorded request that each arrival copies."""
+    """The index of the recorded request that each arrival copies."""
     since_s: float
-    """Start of the counted range, on the time axis of `Arrivals.received_s`. Earlier requests only
-    fill the engines."""
+    """Start of the range whose requests are counted, on the time axis of `Arrivals.received_s`.
+    Earlier requests are replayed only to fill the engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,16 +48,16 @@ class Replayed:
     """The result of a replay, over all engines."""
 
     values: Mapping[str, FloatArray]
-    """By metric in `METRICS`: the value of each request, NaN if it has none."""
+    """The value of each request, by metric in `METRICS`. It is NaN if a request has no value."""
     source: IntArray
-    """(n,) the recorded request that each replayed request copies."""
+    """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray
     binds: Bind
     saturated: bool
 
 
 def traffic_of(recorded: Recorded) -> ReplayTraffic:
-    """The traffic of a window as recorded."""
+    """The traffic of a window as it was recorded."""
     return ReplayTraffic(
         [each.arrivals for each in recorded.engines],
         [each.conditions for each in recorded.engines],
@@ -70,9 +70,10 @@ class Blocks(NamedTuple):
     """The blocks of time into which a window is divided."""
 
     since_s: float
-    """On the time axis of `Arrivals.received_s`."""
+    """Start of the first block, on the time axis of `Arrivals.received_s`."""
     length_s: float
-    """A multiple of `PACE_INTERVAL_S`, so that no interval of constant speed is divided."""
+    """Length of each block. It is a multiple of `PACE_INTERVAL_S`, so that no interval of constant
+    speed is divided."""
     number: int
 
 
@@ -118,7 +119,8 @@ def replayed(
 
     Args:
         recorded: the window, with the fitted `ServerModel` of each engine.
-        chance: chooses which requests are copied if the edits raise the rate.
+        chance: the random generator that chooses which requests are copied if the edits raise the
+            rate.
 
     Raises:
         EditError: an edit is not allowed.
@@ -171,8 +173,8 @@ def _pooled(
 
 
 def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
-    """Equal replicas behind one router. Their step model is the mean of the engines' step
-    models."""
+    """A model of equal replicas behind one router. Their step model is the mean of the engines'
+    step models."""
     steps = [each.engine.step for each in models]
     mean = StepModel(
         **{
@@ -215,9 +217,10 @@ def _binding_limit(outcomes: Sequence[ReplayOutcome]) -> Bind:
 
 
 def _is_saturated(outcome: ReplayOutcome, fits: BoolArray, since_s: float) -> bool:
-    """Whether the queue is full, or the queueing time grows until the end of the replay.
+    """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
-    `fits` is (n,) whether a request fits into `max_model_len`. Others are always rejected.
+    `fits` is (n,) whether a request fits into `max_model_len`. Requests that do not fit are always
+    rejected.
     """
     sent = fits & (outcome.received_s >= since_s)
     if (outcome.rejected & sent).sum() > SATURATED * sent.sum():

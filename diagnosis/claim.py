@@ -1,9 +1,10 @@
 """A detector's claim: how much of a latency's growth its cause explains.
 
 Pure. The growth is the sum of terms, for example the wait for KV blocks. A claim contains a share
-of each term, evidence, and levers: actions that may reduce the latency. `divide_terms` divides
-seconds that several detectors claim. Claims of tier ROOT (a restart, a changed configuration) get
-their full share first, claims of tier ORDINARY the rest.
+of each term, evidence, and levers. A lever is an action that may reduce the latency. If several
+detectors claim the same seconds, `divide_terms` divides the seconds among them. Claims of tier ROOT
+(a restart, a changed configuration) get their full share first. Claims of tier ORDINARY get the
+rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,10 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause: its name with the unit (`what`), and its values in the
-    baseline and in the window; None if unknown."""
+    """A measurement that supports the cause.
+
+    `what` is its name with the unit. The values in the baseline and in the window are None if
+    unknown."""
 
     what: str
     baseline: float | None
@@ -36,8 +39,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The predicted effect of a lever on the explained latency: its P99 now and with the lever, and
-    the bounds of the prediction's 95 % interval."""
+    """The predicted effect of a lever on the explained latency.
+
+    The P99 is `now_s` now and `then_s` with the lever. `low_s` and `high_s` bound the 95 %
+    interval."""
 
     now_s: float
     then_s: float
@@ -52,15 +57,15 @@ class Lever:
     action: str
     flag: str | None = None
     change: str | None = None
-    """The change for `tailspan what-if`, for example `replicas=3`; None if a replay cannot predict
-    its effect."""
+    """The action as a change for `tailspan what-if`, for example `replicas=3`. It is None if a
+    replay cannot predict its effect."""
     predicted: Effect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The share of each term that one cause explains. `weights` maps a term to a share in [0, 1],
-    for all slow requests or as an array with one value each."""
+    """The share of each term that one cause explains. `weights` maps a term to a share in [0, 1]. A
+    share is one number for all slow requests, or an array with one number per request."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -76,7 +81,7 @@ Detector = Callable[[DiagnosisCase], Claim | None]
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
     """Return each claim's share of each term of each slow request: (len(claims), number,
-    len(TERMS)). The shares of all claims sum to at most 1."""
+    len(TERMS)). In each term of a request, the shares of all claims sum to at most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

@@ -41,32 +41,30 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
-objective decides. The lower bound of its interval must exceed it. Without a fault, 99 % of these
-lower bounds are at most 1.10."""
+"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident. It is
+used if no objective decides. The lower bound of the ratio's interval must exceed this value.
+Without a fault, 99 % of these lower bounds are at most 1.10."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals behind a verdict. It is below the 5 % of displayed intervals,
-because verdicts are computed often."""
+"""Error probability of the intervals from which a verdict is computed."""
 
 OUTLIER_RATIO: Final = 1.5
-"""An outlier's latency exceeds this multiple of the baseline's slowest. Enough events with outliers
-show a growth, even within a single minute, which most bootstrap samples of minutes do not contain.
+"""A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
+Enough events with outliers show a growth, even within a single minute.
 """
 
 LONE_OUTLIER_RATIO: Final = 3.0
-"""The multiple that outliers of too few events must exceed: a single step can be long by chance. In
-600 comparisons of two ranges without a fault (seeds 7001 and 7002 of
-`benchmarks/_diagnosis_draws.py`), the longest gaps of `MIN_TAIL_REQUESTS` requests exceeded the
+"""The multiple that outliers must exceed if too few events caused them. By chance, a single step
+can be long. Two ranges without a fault were compared 600 times (seeds 7001 and 7002 of
+`benchmarks/_diagnosis_draws.py`). The longest gaps of `MIN_TAIL_REQUESTS` requests exceeded the
 other range's longest gap 2-fold once, and 2.4-fold never."""
 
 MIN_NAMED_SHARE: Final = 0.01
-"""From this share, a cause below `NAMED_SHARE` is named if its seconds alone would raise the
-latency by the factor `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were injected; their
-true shares were 24 to 46 %."""
+"""A cause between this share and `NAMED_SHARE` is named if its seconds alone would raise the
+latency by `MIN_GROWTH_RATIO`."""
 
 _MAX_SLOW_SHARE: Final = 0.10
-"""Maximum share of the requests that `_hit` counts as slow. No verdict depends on it."""
+"""Maximum share of the requests that `_hit` counts as slow. No verdict depends on this limit."""
 
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
@@ -88,11 +86,11 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: requests of all clients in both ranges. The question's filter selects those whose
-            latency is explained; the evidence comes from all.
-        servers: samples of both ranges, and engine starts, also earlier ones.
-        thresholds: the objectives' thresholds for this latency. An objective that counts enough
-            requests decides the verdict; otherwise, the size of the growth does.
+        requests: requests of all clients in both ranges. The question's filter selects the requests
+            whose latency is explained. The evidence comes from all requests.
+        servers: samples of both ranges, and engine starts, including earlier starts.
+        thresholds: the thresholds that objectives set for this latency. If an objective counts
+            enough requests, it decides the verdict. Otherwise, the size of the growth decides.
     """
     window, baseline = question.window, question.baseline
     requests, servers = with_server_labels(requests, servers)
@@ -196,10 +194,11 @@ def _with_causes_beside_hang(
 ) -> Explanation:
     """Return the explanation with the hang and the causes that delay requests of other engines.
 
-    Most slow requests are those of the hung engine, which show no other cause. So the requests that
-    ended are explained like a window without a hang. The growth is divided by the Shapley value of
-    two players (see `masked`): without the other causes, the requests that ended would be as fast
-    as usual; without the hang, the unfinished ones would be as fast as those that ended.
+    Most slow requests are requests of the hung engine, which show no other cause. So the requests
+    that ended are explained like a window without a hang. The growth is divided by the Shapley
+    value of two players (see `masked`). Without the other causes, the requests that ended would be
+    as fast as usual. Without the hang, unfinished requests would be as fast as the requests that
+    ended.
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails
@@ -248,8 +247,7 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
-    """Return the smallest size of the tail, at least `share`, with which its mean grew. A few
-    outliers of the baseline may be slower than all requests that missed the objective."""
+    """Return the smallest size of the tail, at least `share`, with which its mean latency grew."""
     longest = max(len(each) for each in tails)
     widest = min(1.0, MAX_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
@@ -266,8 +264,9 @@ def _many_more(
     share: float,
     drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
-    """Return whether clearly more requests than in the baseline exceed its tail's lowest latency,
-    its 75th percentile or its median. A few outliers in the baseline change these little."""
+    """Return whether clearly more requests than in the baseline exceed a latency.
+
+    The latencies are the lowest of the baseline's tail, its 75th percentile and its median."""
     levels = {**BODY_GROWTH_RATIOS, share: TAIL_GROWTH_RATIO}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
@@ -281,8 +280,8 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
     """Return whether there are so many outliers (see `OUTLIER_RATIO`) that the growth is not due to
     chance.
 
-    A long step is the longest gap of all requests that it delays, and they report exactly the same
-    gap. They are one event, so different latencies count. If p is the window's share of the
+    A long step delays several requests. They all report exactly the same longest gap. Such requests
+    are one event, so the test counts different latencies. If p is the window's share of the
     requests, the n largest events are all in the window with a probability of about p^n.
 
     Source: Rosenbaum, Annals of Mathematical Statistics 25, 1954.
@@ -299,7 +298,7 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
     """Return whether each request is slower than the fastest request of the baseline's tail: (n,).
-    At most the slowest tenth counts."""
+    At most the slowest tenth of the requests counts."""
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
     hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True
@@ -317,7 +316,9 @@ def _parts(case: DiagnosisCase) -> list[PartGrowth]:
 
 
 def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
-    """Return the named causes, largest share first, the other causes, and the unexplained share."""
+    """The named causes, the other causes, and the unexplained share.
+
+    The named causes are sorted by share, largest first."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
@@ -341,8 +342,8 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes with the masked causes, and the unexplained share. The other shares are
-    reduced in proportion, so that all sum to 1."""
+    """The causes with the masked causes, and the unexplained share. The other shares are reduced in
+    proportion, so that all shares sum to 1."""
     found = []
     for each in masked:
         alone = Evidence(

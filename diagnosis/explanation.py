@@ -1,5 +1,5 @@
-"""The result of a diagnosis. Pure. Seconds are means over the slow requests. A share refers to the
-added time: the sum of the terms that grew."""
+"""The result of a diagnosis. Pure. Seconds are means over the slow requests. A share is a share of
+the added time: the sum of the terms that grew."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ class ShareMethod(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
-    """From the latency parts of the slow requests, as the plugin's step ledger measures them."""
+    """The shares come from the latency parts of the slow requests. The plugin's step ledger
+    measures these parts."""
     COUNTERFACTUAL = "counterfactual"
-    """From replays of the window with and without each cause."""
+    """The shares come from replays of the window with and without each cause."""
 
 
 class ExplanationVerdict(StrEnum):
@@ -34,7 +35,7 @@ class ExplanationVerdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One cause and its share of the added time, in [0, 1]. `low` and `high` bound the share's 95 %
-    interval; None for `ShareMethod.ACCOUNTING`."""
+    interval. They are None for `ShareMethod.ACCOUNTING`."""
 
     id: str
     share: float

@@ -20,7 +20,7 @@ class EngineKey(NamedTuple):
 
 
 def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
-    """Each engine's samples from a table of `EngineSample`s."""
+    """The samples of each engine from a table of `EngineSample`s."""
     keys = samples.group_by(["replica", "engine"]).aggregate([])
     found = {}
     for key in sorted(
@@ -39,7 +39,9 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """The samples of a replica's GPUs from a table of `GpuSample`s; None for an empty table."""
+    """The samples of a replica's GPUs from a table of `GpuSample`s.
+
+    Return None for an empty table."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -51,7 +53,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """The number of each row's process. A restarted process counts its totals from 0."""
+    """The number of each row's process. A restarted process has another number, because its totals
+    begin at 0 again."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

@@ -1,6 +1,8 @@
-"""Estimate how much KV the chunks of long prompts read again, from sums of the step ledger. Pure.
+"""Estimate how much KV the chunks of long prompts read again.
 
-Each chunk of a prompt reads the KV of all earlier ones again.
+The estimate uses sums of the step ledger. Pure.
+
+Each chunk of a prompt reads the KV of all earlier chunks again.
 """
 
 from math import inf
@@ -13,16 +15,16 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """Limits on the tokens that one step computes."""
+    """Limits on the number of tokens that one step computes."""
 
     step_tokens: float
-    """Shared by prompts and decodes (`max_num_batched_tokens`)."""
+    """Token budget of a step. Prompts and decodes share it (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
     """Maximum length of a chunk of one prompt (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """The limits from `EngineStart.arguments`; None if they are missing."""
+    """The limits from `EngineStart.arguments`, or None if they are missing."""
     values = read(arguments)
     budget = values.get("scheduler.max_num_batched_tokens")
     longest = values.get("scheduler.long_prefill_token_threshold")
@@ -44,20 +46,21 @@ def read_back(
 
     A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
     + p/2) pairs of tokens. The ledger contains P = Σp and Q = Σq. If no chunk is longer than c,
-    then start = q/p − p/2 ≥ q/c − p/2, and
+    then start = q/p − p/2 ≥ q/c − p/2. The sum over all chunks is
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length, as all but the last of a long prompt.
-    It is too low for short prompts on long cached contexts. c is the smaller limit in `chunks`; the
-    mean number of decodes per step is subtracted from the token budget.
+    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks except
+    the last have this length. The bound is too low for short prompts on long cached contexts. c is
+    the smaller limit in `chunks`. The mean number of decodes per step is subtracted from the token
+    budget.
 
     Args:
         steps: (n,) number of steps in each time range. Ranges should be a few seconds long, because
             short prompts lower the bound for long prompts in the same range.
         prefill_tokens: (n,) P, the number of prompt tokens.
         prefill_attention: (n,) Q, the number of token pairs in the attention of the chunks.
-        decodes: (n,) N.
+        decodes: (n,) N, the number of decodes.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
     chunk = np.minimum(

@@ -1,4 +1,6 @@
-"""Read the values of a model's configuration, which have different keys in different models. Pure.
+"""Read the values of a model's configuration.
+
+A value can have different keys in different models. Pure.
 
 Errors contain the key. A list is given as a mapping from each element to its number of occurrences,
 as in an engine's report.
@@ -11,11 +13,11 @@ from typing import Any, Final
 from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where multimodal models store the language model's configuration."""
+"""Keys under which multimodal models store the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's configuration. Values that it lacks come from the whole
+    """The language model's configuration. Values that are missing there come from the whole
     configuration."""
     for key in _NESTED:
         nested = config.get(key)
@@ -26,7 +28,9 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's arguments stand outside the language model's part."""
+    """The engine's arguments.
+
+    They stand outside the language model's part of a configuration."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
@@ -46,7 +50,7 @@ class Config:
         return None
 
     def text(self, *keys: str) -> str:
-        """A string; "" if the key is absent."""
+        """A string, or "" if the key is absent."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
@@ -56,7 +60,7 @@ class Config:
         return default if value is None else bool(value)
 
     def nested(self, key: str) -> "Config":
-        """A nested configuration; empty if the key is absent."""
+        """A nested configuration. It is empty if the key is absent."""
         value = self.get(key)
         return Config(value if isinstance(value, Mapping) else {})
 
@@ -77,7 +81,7 @@ class Config:
         return found
 
     def whole_or_none(self, *keys: str) -> int | None:
-        """A count above 0; None if it is absent or 0.
+        """A count above 0, or None if it is absent or 0.
 
         Raises:
             UnknownShapeError: the value is not a whole number.
@@ -94,7 +98,9 @@ class Config:
         return None
 
     def tally(self, key: str) -> dict[str, int]:
-        """How often each element of a list occurs; empty if the list is absent.
+        """Return how often each element of a list occurs.
+
+        The result is empty if the list is absent.
 
         Raises:
             UnknownShapeError: a count is not a whole number.

@@ -2,7 +2,9 @@
 
 
 class UnknownShapeError(ValueError):
-    """The configuration key `key` is missing or not supported."""
+    """The model's shape is unknown.
+
+    The configuration key `key` is missing or not supported."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: {reason}")

@@ -1,4 +1,4 @@
-"""The scheduled work of single steps, or of all steps in a time window. Pure."""
+"""Define the scheduled work of single steps, or of all steps in a time window. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,43 +9,43 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed for each step that computes prompts, if only sums are known. It affects only mixtures of
-experts; 512 tokens use nearly all experts."""
+"""Assumed prompt tokens of each step that computes prompts, if only sums over steps are known. The
+assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
-    """The work of steps, as counted by the step ledger (the plugin's record of engine steps). One
-    value for each step or time window: (n,)."""
+    """The work of steps, as counted by the step ledger (the plugin's record of engine steps). Each
+    array has one value for each step or time window: (n,)."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
-    """P: computed prompt tokens."""
+    """P: number of computed prompt tokens."""
     prefill_attention: FloatArray
     """Q: Σ p·(start + p/2) over the prefill chunks, where a chunk of p tokens follows `start`
     earlier tokens."""
     context_tokens: FloatArray
-    """C: context tokens that decodes read."""
+    """C: number of context tokens that decodes read."""
     decodes: FloatArray
-    """N: decoding sequences."""
+    """N: number of decoding sequences."""
     draft_tokens: FloatArray
-    """Drafted tokens that are verified; 0 without speculation."""
+    """Number of drafted tokens that are verified, or 0 without speculation."""
     prefill_steps: FloatArray
     """Steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: earlier tokens of the same prompt whose KV chunks read again. For sums over many steps, a
-    lower bound (`chunks.read_back`)."""
+    """R: number of earlier tokens of the same prompt whose KV the chunks read again. For sums over
+    many steps, R is a lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Prompts whose last chunk, which produces a token, is in these steps."""
+    """Number of prompts whose last chunk is in these steps. The last chunk produces a token."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Prompt, decode and drafted tokens that the steps compute."""
+        """Number of tokens that the steps compute: prompt, decode and drafted tokens."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
     def made(self) -> FloatArray:
-        """Tokens for which the last layer (logits) is computed."""
+        """Number of tokens for which the last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 
@@ -82,11 +82,11 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> StepLoad:
-    """The load of each time range, from the increases of an engine's totals. Unknown drafts and
-    contexts count as 0.
+    """Return the load of each time range, from the increases of an engine's totals. Unknown numbers
+    of drafted or context tokens count as 0.
 
     Args:
-        steps: (n,) number of steps, NaN if unknown, like all arrays.
+        steps: (n,) number of steps, or NaN if unknown. All arrays have this shape.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -1,7 +1,7 @@
-"""The bytes and FLOPs of an engine's steps on one GPU, for each time window. Pure.
+"""Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window. Pure.
 
-If the model's shape or the step ledger is unknown, vLLM's counters are used. README.md lists the
-differences.
+If the model's shape or the step ledger is unknown, vLLM's counters are used instead. README.md
+lists the differences.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ModelSource(StrEnum):
     """The source of the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """From the model's shape and the step ledger."""
+    """The values come from the model's shape and the step ledger."""
     VLLM = "vllm"
     """vLLM's counters (`--enable-mfu-metrics`)."""
 
@@ -42,7 +42,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The same for w time windows: (w,), NaN if unknown."""
+    """The modelled bytes and FLOPs of w time windows: (w,). Unknown values are NaN."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -53,7 +53,7 @@ class ModelledWindows:
     compute_s: FloatArray
 
     def at(self, row: int) -> Modelled | None:
-        """One window; None if its bytes and FLOPs are unknown."""
+        """Return the values of one window, or None if its bytes and FLOPs are unknown."""
         if not np.isfinite(self.bytes[row]):
             return None
         return Modelled(
@@ -74,8 +74,8 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """From the shape and the step ledger. The compute time is NaN if the peak FLOP/s of a number
-    format is unknown."""
+    """Compute bytes and FLOPs from the shape and the step ledger. The compute time is NaN if the
+    peak FLOP/s of a number format is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -120,8 +120,8 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> StepLoad:
 def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
-    """From vLLM's counters. All FLOPs are assumed to be in the model's dtype, or in a 16-bit format
-    if it is unknown."""
+    """Compute bytes and FLOPs from vLLM's counters. All FLOPs are assumed to be in the model's
+    dtype. If the dtype is unknown, a 16-bit format is assumed."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -133,5 +133,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """A float; None instead of NaN."""
+    """The value as a float, or None if it is NaN."""
     return float(value) if np.isfinite(value) else None

@@ -1,4 +1,6 @@
-"""Read the peaks of devices from a user's file, which override `peaks.toml` (README.md)."""
+"""Read the peaks of devices from a user's file.
+
+They override the values of `peaks.toml`. README.md describes the format."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +13,9 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
+    """The peaks by device from the file in TAILSPAN_PEAKS.
+
+    The result is empty if the variable is not set.
 
     Raises:
         PeaksError: the file cannot be read, or a value is invalid.

@@ -1,5 +1,5 @@
-"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name. Pure but for
-`peaks.toml`."""
+"""Find the peak bandwidth and FLOP/s of a GPU or MIG slice by its name. Pure, except that the
+module reads `peaks.toml`."""
 
 import re
 import tomllib
@@ -10,10 +10,11 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats of dense matrix products, on matrix units if the device has them."""
+"""The number formats of peaks, which are for dense matrix products."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-""""MIG 3g.40gb" has three sevenths of the compute units and 40 GB."""
+"""The driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units and 40
+GB."""
 
 
 class PeaksError(ValueError):
@@ -31,13 +32,14 @@ class Device:
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
-    """Year and month."""
+    """Year and month of the source."""
     checked: str | None = None
-    """A public copy of the source."""
+    """Address of a public copy of the source, if there is one."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """The FLOP/s in the format `math`, else in `otherwise`, to which weights are then
-        converted."""
+        """The FLOP/s in the number format `math`.
+
+        If the device does not support it, weights are converted to `otherwise`."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
@@ -45,7 +47,7 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
     """The peaks of a device, or None if it is unknown.
 
     Args:
-        name: as NVML, vLLM or AMD SMI reports it, such as "NVIDIA H100 80GB HBM3".
+        name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
         given: peaks that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s":
             {"bf16": 148e12}}}`.
 
@@ -66,13 +68,14 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
 
 def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Their names, for an error message."""
+    """The names of the known devices, for an error message."""
     return tuple(sorted({device.name for device in _by_name(given).values()}))
 
 
 def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
-    """A slice has a multiple of 1/8 of the GPU's memory and a multiple of 1/7 of its
-    multiprocessors.
+    """The peaks of a MIG slice.
+
+    A slice has a multiple of 1/8 of the GPU's memory and a multiple of 1/7 of its multiprocessors.
 
     Source: NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles".
     """
@@ -88,7 +91,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Names from different sources differ in their separators and in the manufacturer."""
+    """The lower-case words of a device name, without the manufacturer."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

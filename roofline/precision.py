@@ -1,7 +1,8 @@
-"""The bytes per weight and per cached element, and the number formats of matrix products. Pure.
+"""Find the bytes per weight and per cached element, and the number formats of matrix products.
+Pure.
 
-The bytes of a weight include its part of the scales and zero points: a 4-bit weight in groups of
-128 has 0.52 bytes.
+The bytes of a weight include its part of the scales and zero points. For example, a 4-bit weight in
+groups of 128 has 0.52 bytes.
 """
 
 from typing import Final, NamedTuple
@@ -12,7 +13,9 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """`math` is None if weights are converted to the model's dtype first."""
+    """The format of a quantised weight.
+
+    `math` is None if weights are converted to the model's dtype first."""
 
     bytes: float
     math: str | None = None
@@ -46,8 +49,8 @@ _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Methods that divide weights into groups, each with a 16-bit scale and a zero point as wide as a
-weight."""
+"""Quantisation methods that divide weights into groups. Each group has a 16-bit scale, and a zero
+point as wide as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,

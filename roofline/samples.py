@@ -17,8 +17,8 @@ class Columns:
     """Samples in any order, as columns of shape (n,). Unknown values are NaN.
 
     The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    process that counted a sample's totals; a restarted process has another number. For GPUs, it may
-    be empty.
+    process that counted a sample's totals. A restarted process has another number. For GPUs,
+    `series` may be empty.
     """
 
     at_unix_ns: IntArray
@@ -26,7 +26,7 @@ class Columns:
     series: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def number(self, name: str) -> FloatArray:
-        """A column; all NaN if no sample reports it."""
+        """A column. It is all NaN if no sample reports it."""
         found = self.numbers.get(name)
         return np.full(self.at_unix_ns.size, np.nan) if found is None else found
 
@@ -40,7 +40,9 @@ class Grid:
     number: int
 
     def of(self, at_unix_ns: IntArray) -> IntArray:
-        """The index of each instant's window: (n,); −1 outside all windows."""
+        """The index of each instant's window: (n,).
+
+        The index is −1 outside all windows."""
         places = (at_unix_ns - self.from_unix_ns) // self.width_ns
         return np.where((places >= 0) & (places < self.number), places, -1)
 
@@ -50,8 +52,9 @@ class Grid:
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
-    """Windows that cover all instants and begin at multiples of their width; None for a single
-    window.
+    """Return windows that cover all instants and begin at multiples of their width.
+
+    If the width is None, return a single window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -77,14 +80,14 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """A total's increase in each window, over all processes: (w,). NaN if no sample reports
-        it."""
+        """A total's increase in each window, over all processes: (w,). The increase is NaN if no
+        sample reports the total."""
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
         """Apply `make` to the increases of totals between samples, and sum the results by window:
-        (w,). NaN if no sample of the window reports all of these totals."""
+        (w,). The sum is NaN if no sample of the window reports all of these totals."""
         rises = [self._increases(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
         return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
@@ -93,10 +96,10 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """The time of each window that its samples cover: (w,).
+        """The seconds of each window that its samples cover: (w,).
 
-        A sample covers the time since the previous sample of its process. Of several processes of
-        an engine, the one that covers the most counts.
+        A sample covers the time since the previous sample of its process. If an engine has several
+        processes, the process that covers the most seconds counts.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

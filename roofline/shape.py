@@ -15,14 +15,14 @@ class Latent:
 
     kv_rank: int
     query_rank: int | None
-    """None if queries are not compressed."""
+    """Rank of the compressed queries, or None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
 
     @property
     def key_dim(self) -> int:
-        """Elements of one head's key, expanded from the cached vector."""
+        """Number of elements of one head's key, expanded from the cached vector."""
         return self.nope_dim + self.rope_dim
 
     @property
@@ -39,7 +39,7 @@ class Experts:
     count: int
     """Routed experts per layer."""
     per_token: int
-    """Routed experts that each token uses."""
+    """Number of routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
     """Total width of the shared experts, which every token uses."""
@@ -56,15 +56,15 @@ class Precision:
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format for unquantised weights: a key of `Device.flops_per_s`."""
+    """Number format of matrix products with unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
-    """Number format in attention and feed-forward layers: fp8, int8, fp4, or the dtype. A device
-    without this format computes in `plain_math`."""
+    """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
+    dtype. A device without this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """The GPUs of one engine, and the engines that share experts."""
+    """The number of GPUs of one engine, and the number of engines that share experts."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -75,7 +75,7 @@ class Parallel:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one engine."""
+        """Number of GPUs of one engine."""
         return self.tensor * self.pipeline
 
 
@@ -93,11 +93,11 @@ class ModelShape:
     intermediate: int
     """Width of feed-forward layers without experts."""
     gated: bool = True
-    """Three matrices per feed-forward layer (SwiGLU) instead of two."""
+    """True if a feed-forward layer has three matrices (SwiGLU), False if it has two."""
     tied: bool = False
     """Whether the embedding table is also the last layer's matrix."""
     positions: int = 0
-    """Learnt positions; 0 if positions are computed."""
+    """Number of learnt positions, or 0 if positions are computed."""
     window: int | None = None
     """Tokens that a sliding-window layer attends to."""
     window_layers: int = 0
@@ -123,6 +123,6 @@ class ModelShape:
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers, without copies on several GPUs: 128 KiB for
-        Llama-3-8B."""
+        """KV-cache bytes of one token in all layers, without copies on several GPUs. Llama-3-8B has
+        128 KiB."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

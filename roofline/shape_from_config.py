@@ -33,13 +33,13 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Unsupported parts, by configuration key."""
+"""Model parts that are not supported, by configuration key."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Feed-forward layers without a gate. Configurations have no key for it."""
+"""Model types whose feed-forward layers have no gate."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
@@ -48,7 +48,7 @@ _TIED: Final = frozenset(
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MAX_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""The default feed-forward width is four times the hidden size."""
+"""Model types whose feed-forward width is four times the hidden size by default."""
 
 
 def read_shape(report: str) -> ModelShape:
@@ -85,9 +85,9 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """The shape that a configuration describes.
 
     Args:
-        config: with Hugging Face's keys, and optionally vLLM's `tensor_parallel_size`,
-            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
-            `cache_dtype` and `quantization`.
+        config: the configuration with Hugging Face's keys. It may also contain vLLM's
+            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
+            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.
@@ -225,7 +225,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # One of `every` layers has experts: the first in DeepSeek's models, the last in others.
+    # One of `every` layers has experts. It is the first layer in DeepSeek's models, and the last
+    # layer in others.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -1,7 +1,7 @@
-"""Find the layers with a sliding attention window, and its size. Pure.
+"""Find the layers with a sliding attention window, and the size of the window. Pure.
 
-Newer configurations list the type of each layer (`layer_types`). In older ones, the model type or a
-pattern determines the types.
+Newer configurations list the type of each layer (`layer_types`). In older configurations, the model
+type or a pattern determines the types.
 """
 
 from typing import Final
@@ -14,10 +14,11 @@ _SLIDING: Final = frozenset({"sliding_attention", "chunked_attention", "local_at
 
 
 def sliding_layers(model: Config, kind: str, layers: int) -> tuple[int | None, int]:
-    """The window in tokens and the number of layers that use it; (None, 0) without a window.
+    """The window in tokens and the number of layers that use it.
 
-    A chunked layer (Llama 4), which attends to half a chunk on average, counts as a sliding window
-    of a whole chunk.
+    The result is (None, 0) without a window.
+
+    A chunked layer (Llama 4) counts as a sliding window of a whole chunk.
 
     Raises:
         UnknownShapeError: a layer type is unknown.

@@ -1,4 +1,5 @@
-"""The bottleneck of an engine in a time window: memory, compute, overhead, or no work. Pure.
+"""Determine the bottleneck of an engine in a time window: memory, compute, overhead, or no work.
+Pure.
 
 The memory time of a step is its bytes / peak bandwidth. The compute time is its FLOPs / peak
 FLOP/s. The first line whose condition is true is the bottleneck:
@@ -17,14 +18,16 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""Limit of the SM activity, or if it is unknown, of the share of the window in steps."""
+"""An engine is idle if the SM activity is below this value. If the SM activity is unknown, the
+share of the window in steps is used."""
 OVERHEAD_BEYOND: Final = 2.0
-"""Limit of a step's duration / the longer of its memory and compute time."""
+"""A step is overhead-bound if it takes more than this many times its memory time and its compute
+time."""
 DIFFERS_BEYOND: Final = 0.25
 """Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum share of the peak of one of the two bandwidths. Below it, transfers that are not modelled
-dominate."""
+"""The two bandwidths are compared if one of them is at least this share of the peak. Below this
+share, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -43,7 +46,7 @@ class RooflineFinding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """Memory-bound, matrix units mostly inactive, and long steps."""
+    """The engine is memory-bound, matrix units are mostly inactive, and steps are long."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
@@ -61,25 +64,24 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """The memory time / the step's duration."""
+        """Model bandwidth utilisation: the memory time / the step's duration."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """The compute time / the step's duration. A ratio of FLOP/s is undefined, because number
-        formats have different peaks."""
+        """Model FLOPs utilisation: the compute time / the step's duration."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> RooflineVerdict | None:
-    """The bottleneck of a window; None if it depends on an unknown value.
+    """Return the bottleneck of a window, or None if it depends on an unknown value.
 
     Args:
-        terms: of the window's mean step, if any.
+        terms: the terms of the window's mean step, if known.
         sm_active_ratio: measured share of the window in which multiprocessors were active.
-        busy_ratio: share of the window in steps, used if SM activity is unknown.
+        busy_ratio: share of the window in steps. It is used if SM activity is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -98,12 +100,13 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """How far the measured bandwidth is outside the modelled range, relative to the nearer bound:
-    above 0 if it is above, below 0 if it is below.
+    """Return how far the measured bandwidth is outside the modelled range.
+
+    The result is relative to the nearer bound, and negative below the range.
 
     Args:
-        least_bytes_per_s: modelled, of weights and KV cache.
-        most_bytes_per_s: modelled, with activations between layers.
+        least_bytes_per_s: modelled bandwidth of weights and KV cache.
+        most_bytes_per_s: modelled bandwidth, including activations between layers.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None

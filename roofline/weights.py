@@ -1,4 +1,4 @@
-"""The number of weights on one GPU. Pure.
+"""Compute the number of weights on one GPU. Pure.
 
 Only matrices are counted: norms and biases are under 0.2 % of the weights.
 """
@@ -12,7 +12,8 @@ class WeightElements(NamedTuple):
     """Number of elements of each part of a model that a step reads, without embedding tables."""
 
     head: float
-    """The last layer's matrix. It may be the same memory as the embedding table (tied)."""
+    """The last layer's matrix. If it is tied to the embedding table, the two are the same
+    memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -24,7 +25,7 @@ class WeightElements(NamedTuple):
 
 
 def gpu_weights(shape: ModelShape) -> WeightElements:
-    """The weights that one GPU reads, as a mean over the engine's GPUs.
+    """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
     Heads, widths and vocabulary are divided over tensor-parallel ranks. Every rank has a copy of
     the projections of latent attention. Experts are divided over the ranks of all engines that
@@ -47,19 +48,19 @@ def gpu_weights(shape: ModelShape) -> WeightElements:
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """KV heads on one GPU. If there are fewer heads than ranks, several ranks store the same
-    head."""
+    """The number of KV heads on one GPU. If there are fewer heads than ranks, several ranks store
+    the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
 def _attention(shape: ModelShape) -> float:
-    """Queries, keys, values and output."""
+    """Return the number of weights of queries, keys, values and output in one attention layer."""
     heads = shape.heads / shape.parallel.tensor
     return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads_of_a_gpu(shape))
 
 
 def _latent_attention(shape: ModelShape, latent: Latent) -> float:
-    """The matrices that compress and expand queries, keys and values, and the output matrix."""
+    """The number of weights of one layer with latent attention."""
     heads, hidden = shape.heads / shape.parallel.tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

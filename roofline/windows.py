@@ -1,4 +1,5 @@
-"""An engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck. Pure."""
+"""Compute an engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck.
+Pure."""
 
 from dataclasses import dataclass
 
@@ -22,29 +23,29 @@ from roofline.verdict import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineWindow:
-    """One time window of one engine. Bytes and FLOPs are means over its GPUs; unknown values are
-    None."""
+    """One time window of one engine. Bytes and FLOPs are means over the engine's GPUs. Unknown
+    values are None."""
 
     from_unix_ns: int
     seconds: float
-    """The time that the engine's samples cover."""
+    """Seconds that the engine's samples cover."""
     steps: float | None
     busy_s: float | None
     model: ModelSource | None
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Active weights and KV cache, or all bytes if they come from vLLM's counters."""
+    """Bytes of active weights and KV cache, or all bytes if they come from vLLM's counters."""
     flops: float | None
     terms: Terms | None
     verdict: RooflineVerdict | None
     least_bytes_per_s: float | None
-    """Mean bandwidth for weights and KV cache only: a lower bound."""
+    """Modelled mean bandwidth for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Mean bandwidth including all activations between layers: an upper bound."""
+    """Modelled mean bandwidth including all activations between layers: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """See `verdict.residual_of`."""
+    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[RooflineFinding, ...]
@@ -68,16 +69,18 @@ def windows_of(
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
 ) -> list[RooflineWindow]:
-    """The windows of one engine in order of time, without those whose samples cover no time.
+    """The windows of one engine in order of time.
+
+    Windows whose samples cover no time are left out.
 
     Args:
         engine: the engine's `EngineSample`s.
         shape: the model's shape (`shape_from_config.read_shape`), if known.
         device: the device (`peaks.device_named`), if known.
         gpus: the `GpuSample`s of the engine's GPUs.
-        width_s: None for a single window.
-        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that they read
-            again.
+        width_s: width of a window, or None for a single window.
+        chunks: limits of prompt chunks (`chunks.read_chunks`), or None to ignore the KV that chunks
+            read again.
 
     Raises:
         ValueError: the width is 0 or less.

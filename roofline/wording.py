@@ -5,7 +5,7 @@ from roofline.windows import RooflineWindow
 
 
 def sentence(window: RooflineWindow) -> str:
-    """The window's bottleneck and its consequence."""
+    """A sentence with the window's bottleneck and its consequence."""
     if window.verdict is RooflineVerdict.IDLE:
         return _idle(window)
     terms = window.terms

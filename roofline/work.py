@@ -1,4 +1,4 @@
-"""The bytes that engine steps move, and the FLOPs that they compute. Pure.
+"""Compute the bytes that engine steps move, and the FLOPs that they compute. Pure.
 
     bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token (read)
             + (P + N) · KV of a token (written)
@@ -22,31 +22,33 @@ from roofline.weights import WeightElements, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuWork:
-    """The bytes and FLOPs on one GPU, for each row of a `StepLoad`: (n,), NaN if unknown."""
+    """The bytes and FLOPs on one GPU, for each row of a `StepLoad`: (n,).
+
+    Unknown values are NaN."""
 
     weight_bytes: FloatArray
-    """Weights that steps read, without the embedding tables."""
+    """Bytes of the weights that steps read, without the embedding tables."""
     table_bytes: FloatArray
-    """One row per token and embedding table."""
+    """Bytes of one row per token and embedding table."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Activations between layers, if all are written to memory and read again. Fused kernels avoid
-    some of these transfers."""
+    """Bytes of activations between layers, if all are written to memory and read again. Fused
+    kernels avoid some of these transfers."""
     linear_flops: FloatArray
-    """In the number format of quantised weights."""
+    """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
-    """Attention and the last layer, in the number format of activations."""
+    """FLOPs of attention and the last layer, in the number format of activations."""
 
     @property
     def bytes(self) -> FloatArray:
-        """Active weights and KV cache: the basis of MBU. Fused kernels cannot avoid these
-        transfers."""
+        """Bytes of active weights and KV cache, from which MBU is computed. Fused kernels cannot
+        avoid these transfers."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, if no activation stays in the GPU's caches."""
+        """All bytes that are moved if no activation stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -56,7 +58,7 @@ class GpuWork:
 
 
 def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
-    """The work on one GPU for each row of `load`, as means over the engine's GPUs."""
+    """Return the work on one GPU for each row of `load`, as means over the engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
     read_elements = weights.attention + weights.dense + weights.shared
@@ -79,7 +81,8 @@ def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
 
 
 def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Tokens whose cached KV is read, summed over layers. A sliding window limits them."""
+    """The number of tokens whose cached KV is read, summed over layers. A layer with a sliding
+    window reads at most the tokens of its window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -90,15 +93,15 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Elements per GPU of one row of each embedding table (tokens and positions). Only one rank
-    stores each row."""
+    """Return the elements per GPU of one row of each embedding table (tokens and positions). Only
+    one rank stores each row."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Cached elements per GPU, token and layer. With latent attention, every rank stores the whole
-    vector."""
+    """The number of cached elements per GPU, token and layer. With latent attention, every rank
+    stores the whole vector."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -106,10 +109,10 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 
 
 def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
-    """Expert elements that a GPU reads in the steps.
+    """The number of expert elements that a GPU reads in the steps.
 
-    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) are expected in use.
-    Engines that share the experts are assumed to compute the same number of tokens.
+    If each of T tokens uses k of E experts at random, the expected number of used experts is E·(1 −
+    (1 − k/E)^T). Engines that share the experts are assumed to compute the same number of tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -129,7 +132,9 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: WeightElements) -> float:
-    """A GPU has 1/data of the experts, but receives the tokens of all `data` engines."""
+    """The number of expert elements that one token uses on a GPU.
+
+    A GPU has 1/data of the experts, but receives the tokens of all `data` engines."""
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
 
@@ -155,7 +160,9 @@ def _attention_flops(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """Each operator reads its inputs and writes its outputs once."""
+    """The number of elements that operators read and write.
+
+    Each operator reads its inputs and writes its outputs once."""
     ranks = shape.parallel.tensor
     layer = 8.0 * shape.hidden  # two norms, which each read and write the residual
     layer += (

@@ -1,6 +1,6 @@
-"""Write the audit log: a line of JSON for each sign-in and each read of a request.
+"""Write the audit log. It has a line of JSON for each sign-in and each read of a request.
 
-One system call per line keeps the lines of several processes apart.
+Lines of several processes do not mix.
 """
 
 import fcntl
@@ -17,10 +17,10 @@ from analysis.access.roles_file import roles_in_force
 from store.private_files import FILE_MODE
 
 MAX_BYTES: Final = 16 * 2**20
-"""The file then replaces `FILE.1`. A line has at most 1,500 bytes, so at least the newest 10,000
-lines are kept."""
+"""Maximum size of the log in bytes. A full log is renamed to `FILE.1` and replaces an earlier
+`FILE.1`. A line has at most 1,500 bytes. So at least the newest 10,000 lines are kept."""
 LONGEST: Final = 256
-"""Maximum number of characters of a text."""
+"""Maximum number of characters of a text in the log."""
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class AuditLog:
         self._failed = False
 
     def sign_in(self, who: str, result: str) -> None:
-        """Record a sign-in. `result` is `accepted`, or why it was refused."""
+        """Record a sign-in. `result` is `accepted`, or the reason why the sign-in was refused."""
         self._append({"event": "sign_in", "who": who, "result": result})
 
     def read(self, interface: Interface, who: str, request: str, *, found: bool) -> None:
@@ -57,7 +57,7 @@ class AuditLog:
         texts = {
             key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
         }
-        # ASCII escapes control characters, line ends and bidirectional marks.
+        # With ASCII output, control characters, line ends and bidirectional marks are escaped.
         line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
         try:
             self._write(line.encode() + b"\n")
@@ -91,12 +91,12 @@ def check_writable(path: Path) -> None:
     """Create the audit log if it is missing, and check that it can be written.
 
     Raises:
-        OSError: it cannot.
+        OSError: the file cannot be created or written.
     """
     os.close(os.open(path, _FLAGS, FILE_MODE))
 
 
 def audit_log() -> AuditLog | None:
-    """The audit log of this process, if any."""
+    """Return the audit log of this process, or None if it writes no audit log."""
     roles = roles_in_force()
     return None if roles is None or roles.audit is None else AuditLog(roles.audit)

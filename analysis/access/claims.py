@@ -7,8 +7,8 @@ from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
-"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups, and a link if
-there are more."""
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups. If there are
+more, it sends a link instead."""
 LONGEST_VALUE: Final = 1_024
 
 
@@ -17,9 +17,9 @@ class ClaimError(ValueError):
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
-    """What a person may see; None if the claims give the person no role.
+    """Return what a person may see, or None if the claims give the person no role.
 
-    `unverified` is whether an `email` counts that the provider has not verified.
+    `unverified` is True if an unverified `email` counts.
 
     Raises:
         ClaimError: a claim that a role uses has an invalid value.

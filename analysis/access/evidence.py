@@ -14,7 +14,8 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """The labels that select the requests to explain. A reader's only tenant is added.
+    """The labels that select the requests to explain. If the reader may see only one tenant, the
+    labels include this tenant.
 
     Raises:
         NotAllowed: the labels select requests that the reader may not see.
@@ -39,7 +40,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
     message, such as "a comparison".
 
     Raises:
-        NotAllowed: the reader may not.
+        NotAllowed: the reader may not see the requests of all tenants.
     """
     access = access_of(engine)
     if access is not None and access.by_tenant and not is_masked(engine):
@@ -49,8 +50,10 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """The objectives whose latency thresholds a reader may apply: the visible ones, and those that
-    name no tenant, model, adapter or route."""
+    """The objectives whose latency thresholds a reader may apply.
+
+    These are the visible objectives, and objectives that name no tenant, model, adapter or route.
+    """
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

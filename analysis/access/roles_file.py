@@ -26,11 +26,11 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """What persons or tokens with this role may see.
+    """A role. It determines what persons or tokens may see.
 
     Attributes:
-        claims: the accepted values of each claim. One matching claim gives a person the role. Empty
-            for a role that only tokens can have.
+        claims: the accepted values of each claim. A person has the role if one claim has an
+            accepted value. The mapping is empty for a role that only tokens can have.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Roles:
 
 
 def load_roles(path: Path) -> Roles:
-    """Read a roles file. A relative path of the audit log starts at its folder.
+    """Read a roles file. A relative path of the audit log starts at the folder of the roles file.
 
     Raises:
         DocumentError: the file is invalid.
@@ -65,7 +65,7 @@ def load_roles(path: Path) -> Roles:
 
 @cache
 def roles_in_force() -> Roles | None:
-    """The roles of this process; None if all readers see everything.
+    """The roles of this process, or None if all readers see everything.
 
     Raises the errors of `load_roles`.
     """
@@ -109,7 +109,7 @@ def _claims(role: MappingReader) -> Mapping[str, frozenset[str]]:
 
 
 def _names(role: MappingReader, key: str) -> frozenset[str] | None:
-    """The names that a key lists; None for all."""
+    """Return the names that a key lists, or None if the key allows all names."""
     node = role.node(key)
     if isinstance(node, YamlScalar):
         if node.text == ALL:

@@ -1,4 +1,6 @@
-"""Choose the objectives that a reader may see: those of which the reader may see all requests."""
+"""Choose the objectives that a reader may see.
+
+A reader may see an objective if the reader may see all requests that the objective counts."""
 
 from collections.abc import Sequence
 
@@ -33,7 +35,9 @@ def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple
 
 
 def is_visible(objective: Objective, access: Access) -> bool:
-    """Whether a reader may see all requests that an objective, or one group of it, counts."""
+    """Return whether a reader may see all requests that an objective counts.
+
+    `objective` may also be a single group of an objective."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
         return False  # a Prometheus query may count any request

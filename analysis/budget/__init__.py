@@ -1,2 +1,2 @@
-"""A latency budget: how much of a latency each layer may use, and how much the slow requests
-used."""
+"""A latency budget: how much of a latency each layer may use, and how much it used in the slow
+requests."""

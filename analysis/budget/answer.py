@@ -1,4 +1,4 @@
-"""How much of a latency budget each layer used in the slow requests."""
+"""Compute how much of a latency budget each layer used in the slow requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from store.queries import Window, request_table, simulated
 
 @dataclass(frozen=True, slots=True)
 class BudgetQuestion:
-    """A budget, and the requests to compare with it."""
+    """A budget, and the requests to compare with the budget."""
 
     budget: LatencyBudget
     window: Window
@@ -34,9 +34,9 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: the number of requests for which at least this `Extent` is known.
+        measured: for each `Extent`, the number of requests of which at least this extent is known.
         left_out: the number of requests that are not counted, by reason.
-        spending: None if there are fewer than `needed` requests.
+        spending: the time in each layer, or None if there are fewer than `needed` requests.
     """
 
     question: BudgetQuestion
@@ -51,7 +51,7 @@ class BudgetAnswer:
 
     @property
     def verdict(self) -> BudgetVerdict:
-        """The verdict for the layers whose time is known."""
+        """Whether the percentile is within the budget of the layers whose time is known."""
         if self.spending is None:
             return BudgetVerdict.INSUFFICIENT_DATA
         over = self.spending.percentile_s > self.spending.total_s
@@ -59,10 +59,11 @@ class BudgetAnswer:
 
 
 def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
-    """How much of a budget each layer used.
+    """Return how much of a budget each layer used.
 
-    A budget with layers outside the server uses only requests with a client's span. If they are too
-    few, all requests are used, and those layers are unknown.
+    If the budget has layers outside the server, only requests with a client's span are used. If
+    there are too few of these requests, all requests are used. The layers outside the server are
+    then unknown.
     """
     budget, window = question.budget, question.window
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)

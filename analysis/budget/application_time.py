@@ -1,8 +1,8 @@
 """The time that an application spent before and after a call to a model, by operation. Pure.
 
-Only spans of the calling process are used, which have one clock. Each nanosecond belongs to the
-innermost running operation; among parallel ones, to the one that began last. Time in which only an
-agent or a workflow runs, and time between operations, is `other`.
+Only spans of the calling process are used. Each nanosecond belongs to the innermost operation that
+runs at this time. If several operations run in parallel, it belongs to the operation that began
+last. Time in which only an agent or a workflow runs, and time between operations, is `other`.
 """
 
 import heapq
@@ -22,18 +22,19 @@ class TimeAroundCall:
 
 
 def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> TimeAroundCall | None:
-    """The time that the application spent before and after one call to a model.
+    """Return the time that the application spent before and after one call to a model.
 
-    The time before begins at the first operation of the trace, or at the end of the previous call.
-    The time after ends with the last operation; it is empty if another call follows.
+    The time before the call begins at the first operation of the trace, or at the end of the
+    previous call. The time after the call ends with the last operation. If another call follows,
+    the time after the call is empty.
 
     Args:
-        span_id: the client's span of the call.
+        span_id: the id of the client's span of the call.
         trace: all operations of the trace, in any order.
 
     Returns:
-        None if the trace lacks the call's span, has only calls, or has so many operations that some
-            were not stored.
+        The time by operation. It is None if the trace lacks the span of the call or has only calls.
+            It is also None if the trace has so many operations that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

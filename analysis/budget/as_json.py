@@ -9,7 +9,7 @@ from analysis.budget.spending import BudgetLine
 
 
 def as_json(answer: BudgetAnswer) -> dict[str, Any]:
-    """A JSON object, with None for unknown values."""
+    """The answer as a JSON object, with None for unknown values."""
     question, spending = answer.question, answer.spending
     budget, window = question.budget, question.window
     worst = None if spending is None else spending.worst

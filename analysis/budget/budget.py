@@ -12,20 +12,21 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""The layers in order of time. `network` covers both directions."""
+"""The layers of the E2E latency, in the order of time. `network` includes the time of the request
+and the time of the response."""
 
 BEYOND_TTFT: Final = ("decode", "after")
-"""Layers after the first token."""
+"""The layers that come after the first token."""
 
 AROUND: Final = ("before", "after")
-"""Layers of the application, divided by operation."""
+"""The layers of the application, whose time is divided by operation."""
 
 OPERATIONS: Final = (
     *(Operation.VALIDATION, Operation.EMBEDDINGS, Operation.RETRIEVAL, Operation.TOOL),
     *(Operation.FORMATTING, Operation.CALL, Operation.OTHER),
 )
-"""`call` is time in which a parallel call to a model ran, `other` is time in which no named
-operation ran."""
+"""The operations of the application. `call` is time in which a parallel call to a model ran.
+`other` is time in which no named operation ran."""
 
 UNASSIGNED: Final = "unassigned"
 
@@ -34,11 +35,11 @@ PARTS: Final = tuple(
     for layer in LAYERS
     for part in ([f"{layer}.{each}" for each in OPERATIONS] if layer in AROUND else [layer])
 )
-"""The parts sum to the latency."""
+"""The measured parts of a latency. They sum to the latency."""
 
 
 def parts_of(line: str) -> tuple[str, ...]:
-    """The parts of a layer, or of one operation of a layer, such as `before.tool`."""
+    """Return the parts of a layer, or of one operation of a layer, such as `before.tool`."""
     return tuple(part for part in PARTS if part == line or part.startswith(f"{line}."))
 
 
@@ -47,10 +48,10 @@ class LatencyBudget:
     """A latency budget.
 
     Attributes:
-        latency: `ttft` or `e2e`, including the layers outside the server.
+        latency: `ttft` or `e2e`. The latency includes the layers outside the server.
         name: the file's name without its ending, or the preset's name.
-        layers_ns: of a layer, or of an operation of a layer (`before.retrieval`). They sum to at
-            most the total.
+        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`). The
+            budgets sum to at most the total.
     """
 
     name: str
@@ -62,5 +63,5 @@ class LatencyBudget:
 
     @property
     def unassigned_ns(self) -> int:
-        """The part of the total that no layer has."""
+        """The nanoseconds of the latency that are not assigned to a layer."""
         return self.total_ns - sum(self.layers_ns.values())

@@ -6,8 +6,7 @@ from analysis.budget.answer import BudgetQuestion
 
 
 def command(layer: str, question: BudgetQuestion, replicas: int) -> str | None:
-    """The command for the question's range and requests; None if no command can predict the
-    effect."""
+    """Return the command that predicts the effect of a change, or None if no command can."""
     change = {
         "queue": ("--replicas", f"{max(1, replicas) + 1}"),
         "prefill": ("--sweep", "max_num_batched_tokens=1024..16384"),

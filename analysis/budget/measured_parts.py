@@ -1,5 +1,6 @@
-"""The seconds of each part of each request's latency, in the server, the network or the
-application."""
+"""Compute the seconds of each part of each request's latency.
+
+The parts are in the server, the network or the application."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """Which layers of a latency are known, in addition to those of the lower values."""
+    """Which layers of a latency are known.
+
+    Each value includes the layers of all lower values."""
 
     SERVER = 0
     NETWORK = 1
-    """From a client's span."""
+    """The server and the network are known, from a client's span."""
     APPLICATION = 2
-    """The application's time around the call."""
+    """The application's time around the call is also known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,12 @@ class Measured:
     """The parts of the requests, and the numbers of requests without parts, by reason.
 
     Attributes:
-        seconds: (n, parts) in the order of `PARTS`; 0 for parts outside the request's extent.
+        seconds: (n, parts) the parts in the order of `PARTS`. Parts outside the request's extent
+            are 0.
         extents: (n,) the `Extent` of each request.
-        not_streamed: for TTFT, answers that were not streamed.
-        unanswered: for E2E, requests without a complete answer.
-        without_phases: requests whose phases are unknown.
+        not_streamed: for TTFT, the number of requests whose answer was not streamed.
+        unanswered: for E2E, the number of requests without a complete answer.
+        without_phases: the number of requests whose phases are unknown.
     """
 
     seconds: FloatArray
@@ -81,7 +85,8 @@ def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
 
 
 def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) -> Measured:
-    """Divide each request's latency (`ttft` or `e2e`) into parts. `requests` has `COLUMNS`."""
+    """Divide each request's latency (`ttft` or `e2e`) into parts. `requests` is a table with
+    `COLUMNS`."""
     ends = latency == "e2e"
     total = _floats(requests, f"{latency}_s")
     streamed = np.asarray(pc.fill_null(requests["streamed"], True))

@@ -100,8 +100,10 @@ def _why_unknown(answer: BudgetAnswer) -> str:
 
 
 def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
-    """Each layer that overspends, and the reduction that it needs; the largest overspend first.
-    Nothing if the percentile is within the budget."""
+    """Yield each layer that overspends, with a sentence on the reduction that it needs.
+
+    The layer that overspends most comes first. If the percentile is within the budget, nothing is
+    yielded."""
     spending = answer.spending
     if spending is None or answer.verdict is not BudgetVerdict.OVER or not spending.assigned:
         return

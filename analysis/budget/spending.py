@@ -1,7 +1,7 @@
 """Compare the parts of the slow requests' latency with a latency budget. Pure.
 
-The tail is the slowest requests: for P95, the slowest 5 %. Its mean latency is the sum of the means
-of the parts; percentiles would not sum.
+The tail is the slowest requests: for P95, the slowest 5 %. The mean latency of the tail is the sum
+of the mean times of the parts.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -36,10 +36,10 @@ class BudgetLine:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        spent_s: its mean time in the tail, or None if unknown.
+        spent_s: the layer's mean time in the tail, or None if unknown.
         operations: the mean time of each operation, for a layer of the application.
         within_s: the percentile of the latency if the layer had used at most its budget in each
-            request. None if it does not overspend.
+            request. It is None if the layer does not overspend.
     """
 
     layer: str
@@ -50,8 +50,9 @@ class BudgetLine:
 
     @property
     def over_s(self) -> float | None:
-        """By how much the layer exceeds its budget; None without a budget or if its time is
-        unknown."""
+        """By how many seconds the layer exceeds its budget.
+
+        It is None if the layer has no budget or its time is unknown."""
         if self.budget_s is None or self.spent_s is None:
             return None
         return max(0.0, self.spent_s - self.budget_s)
@@ -62,9 +63,9 @@ class BudgetSpending:
     """The mean time that each layer used in the tail.
 
     Attributes:
-        lines: each layer, each operation with a budget, and finally `unassigned`: the rest of the
-            total, and the time of everything without a budget.
-        total_s, mean_s: without the layers whose time is unknown.
+        lines: each layer, each operation with a budget, and `unassigned`. The last has the rest of
+            the total, and the time of everything without a budget.
+        total_s, mean_s: these values leave out the layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -89,7 +90,7 @@ class BudgetSpending:
 
     @property
     def worst(self) -> BudgetLine | None:
-        """The layer that overspends most, if any."""
+        """The layer that overspends most, or None if no layer overspends."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
         return max(over, key=lambda line: line.over_s or 0.0, default=None)
@@ -104,10 +105,10 @@ def min_requests(percentile: str) -> int:
 
 
 def spend(budget: LatencyBudget, seconds: FloatArray, known: Sequence[str]) -> BudgetSpending:
-    """How much of the budget each layer used in the tail.
+    """Return how much of the budget each layer used in the tail.
 
     Args:
-        seconds: (n, parts) the time of each request in each part; n is at least 1.
+        seconds: (n, parts) the seconds that each request spent in each part; n is at least 1.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

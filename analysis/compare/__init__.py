@@ -1,1 +1,2 @@
-"""Separate the effect of a change from the effects of a different mix of requests and load."""
+"""Separate the effect of a change from the effects of a different mix of requests and a different
+load."""

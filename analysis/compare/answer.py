@@ -29,7 +29,7 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""Requests on each side; reading them takes about a second."""
+"""Maximum number of requests to read on each side. Reading them takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
@@ -44,7 +44,7 @@ class DecisionResult:
     requests_before: int
     requests_after: int
     restart: ProcessEffect | None
-    """None if the same processes served both sides."""
+    """The effect of a restart, or None if the same processes served both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CompareAnswer(DecisionResult):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The stored prediction of `what-if` for this change."""
+    """The effect that `what-if` predicted for this change, or None."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -67,7 +67,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
         replay: whether to compute the total change by replay, which takes some seconds.
 
     Raises:
-        CompareError, NotAllowed: see `read_sides`.
+        CompareError, NotAllowed: as raised by `read_sides`.
     """
     sides, notes = read_sides(engine, question)
     found = decided(sides, question, read_processes(engine, question, sides))
@@ -96,7 +96,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants, which the load needs.
+        NotAllowed: the reader may not see the requests of all tenants.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -154,7 +154,8 @@ def _read(engine: Engine, side: CompareSide, question: CompareQuestion) -> SideR
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """The number of requests that a comparison would read, if it exceeds `most`."""
+    """Return the number of requests that a comparison would read, or None if there are at most
+    `most`."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 
@@ -183,9 +184,10 @@ def _refuse_common(before: SideRequests, after: SideRequests, chosen: Sequence[B
 def _settled(
     engine: Engine, question: CompareQuestion, before: SideRequests, chosen: Sequence[BoolArray]
 ) -> tuple[int, str | None]:
-    """The end of the complete data in unix nanoseconds, and a note if data is left out.
+    """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored when it ends, so shortly before the newest request, slow ones are missing.
+    A request is stored when it ends. So slow requests are missing shortly before the newest
+    request.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
@@ -217,9 +219,9 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: CompareDecision
 ) -> Expected | None:
-    """The stored what-if prediction and the measured change. None without a prediction, if the
-    ranges overlap, or if labels select the requests: predictions are for all requests of a
-    range."""
+    """The stored what-if prediction of the change, and the measured change. Return None if no
+    prediction is stored, or if the ranges overlap. Also return None if labels select the requests,
+    because predictions are for all requests of a range."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

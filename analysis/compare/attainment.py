@@ -1,8 +1,8 @@
 """Divide the difference of an objective's attainment (share of good requests) into mix, load and
-change, as `parts` does for a percentile. Pure.
+change. Pure.
 
-Requests are matched by the largest ratio of an expected latency to the objective's threshold. The
-share of good matches estimates the attainment before the change.
+For each request, the expected latencies are divided by the objective's thresholds. Requests are
+matched by the largest of these ratios.
 """
 
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ class AttainmentParts:
     before: float
     after: float
     mix: float | None
-    """`mix`, `load` and `change` are None if too few requests can be compared, or if the objective
-    has no latency threshold."""
+    """`mix`, `load` and `change` are None if too few requests can be compared. They are also None
+    if the objective has no latency threshold."""
     load: float | None
     change: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """The requests of one side."""
+    """The requests of one side (before or after the change)."""
 
     requests: SideRequests
     groups: IntArray
@@ -49,11 +49,11 @@ class Chosen:
 
 
 def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> AttainmentParts | None:
-    """The attainment of an objective before and after a change, and the parts of the difference.
-    None if the objective counts no requests on one side.
+    """Return the attainment of an objective before and after a change, and the parts of the
+    difference. Return None if the objective counts no requests on one side.
 
     Args:
-        before, after: with the columns of the objective.
+        before, after: the requests of both sides, with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):

@@ -1,5 +1,6 @@
-"""Decide whether a latency is worse after a change: the verdict with its numbers, or the reason why
-there is none. Pure."""
+"""Decide whether a latency is worse after a change.
+
+A decision contains the verdict with its numbers, or the reason why there is no verdict. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,27 +27,29 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum on each side, and of the effective number before the change (`Matches.effective`). With
-fewer, the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests on each side. The effective number of requests before the change
+(`Matches.effective`) has the same minimum."""
 MIN_COMPARED: Final = 0.5
-"""Minimum share of the requests after the change."""
+"""Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
-"""The same for the verdict `worse`. On a much slower server, so many requests run together that
-most have no counterpart. A pipeline must stop then too."""
+"""The minimum share for the verdict `worse`. On a much slower server, so many requests run together
+that most have no counterpart before the change."""
 MAX_COMPARED: Final = 10_000
-"""Requests on each side, which take a few seconds. Of more, every n-th is used."""
+"""Maximum number of requests to compare on each side, which takes a few seconds. If there are more,
+only every n-th request is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The settings of a decision."""
+    """The settings of a decision about a change."""
 
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """Whether the interval must stay valid for several looks while data arrives."""
+    """True if the interval must stay valid for several looks."""
     floor_s: float = 0.0
-    """Added to both percentiles. Most queueing times are 0, so their ratio could be undefined."""
+    """Seconds that are added to the percentiles before and after the change. Most queueing times
+    are 0. Without the added seconds, the ratio of the percentiles could be undefined."""
     restart_half: float = 0.0
     """Half of the width of the 95 % interval of a restart's effect on ln(after / before)."""
 
@@ -60,22 +63,22 @@ class CompareDecision:
     after_s: float | None
     parts: PercentileParts | None
     ratio: Interval | None
-    """Interval of after / before − 1, at the same mix and load."""
+    """The confidence interval of after / before − 1, at the same mix and load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Why requests after the change have no counterpart: one text for each reason, with the share
-    of the requests."""
+    """Why requests after the change have no counterpart. There is one text for each reason, with
+    the share of the requests."""
     blocks: int = 0
-    """Blocks of time of the side with fewer."""
+    """Number of blocks of time on the side with fewer blocks."""
     log_error: float | None = None
-    """Standard error of ln(after / before)."""
+    """Standard error of ln(after / before) of the percentile."""
 
     @property
     def change_ratio(self) -> float | None:
-        """after / before − 1, at the same mix and load."""
+        """The percentile's relative change, after / before − 1, at the same mix and load."""
         if self.parts is None or not self.parts.equal_s:
             return None
         return self.parts.change_s / self.parts.equal_s
@@ -101,7 +104,9 @@ def thinned(size: int) -> IntArray:
 def decide(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> CompareDecision:
-    """Compare the requests before and after a change, which share group numbers."""
+    """Compare the requests before and after a change.
+
+    A group must have the same number in `before` and in `after`."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, CompareDecision) else decided(found, criteria)
 
@@ -109,7 +114,8 @@ def decide(
 def comparison_of(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> SideComparison | CompareDecision:
-    """Match the requests of both sides, or return the decision that they cannot be compared."""
+    """Match the requests of both sides, or return the decision that the sides cannot be
+    compared."""
     least = max(MIN_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
@@ -186,8 +192,10 @@ def _blocks(found: SideComparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
-    """Convert an interval of ln((after + floor_s) / (before + floor_s)) to one of after / before −
-    1; None if `before` (`PercentileParts.equal_s`) is 0."""
+    """Convert an interval of ln((after + floor_s) / (before + floor_s)) to an interval of after /
+    before − 1.
+
+    `before` is `PercentileParts.equal_s`. The result is None if `before` is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))

@@ -18,14 +18,13 @@ from store.queries import Window
 from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
-"""Each range has twice the requests of the previous one, so its interval is narrower by a factor of
-1.4."""
+"""The lengths of the range after a deploy, in seconds."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
-"""Requests to read on each side; a comparison uses 10,000 of them. Two latencies of 50,000 requests
-take about 4 s of CPU time."""
+"""Maximum number of requests to read on each side. A comparison uses 10,000 of them."""
 QUANTILE: Final = "p99"
-"""An objective that requires 99 % good requests is met if the P99 is within its threshold."""
+"""The percentile to compare. An objective that requires 99 % good requests is met if the P99 is
+within its threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -44,8 +43,9 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """The longest range of `STEPS_S` from the deploy that ends by an instant; None if even the
-        shortest ends later."""
+        """Return the longest range of `STEPS_S` that begins at the deploy and ends by an instant.
+
+        Return None if even the shortest range ends later."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -73,7 +73,7 @@ def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
 
 
 def metrics_of_interest(objectives: Sequence[Objective]) -> tuple[str, ...]:
-    """The latencies in the objectives' conditions; TTFT and TPOT if there are none."""
+    """Return the latencies in the objectives' conditions, or TTFT and TPOT if there are none."""
     goodputs = [each.indicator for each in objectives if isinstance(each.indicator, Goodput)]
     found = dict.fromkeys(each.value for goodput in goodputs for each in metrics_of(goodput))
     return tuple(found) or DEFAULT_METRICS
@@ -102,12 +102,12 @@ def compare_deploy(
 
 
 def missing(found: DecisionResult) -> int:
-    """How many more requests must arrive after the deploy before there can be a verdict."""
+    """Return how many more requests must arrive after the deploy before there can be a verdict."""
     return max(0, min_requests(found.question.quantile) - found.requests_after)
 
 
 def min_requests(quantile: str) -> int:
-    """Minimum number of requests on each side for a percentile such as p99."""
+    """Return the minimum number of requests on each side for a percentile such as p99."""
     return max(MIN_REQUESTS, least_number(QUANTILES[quantile]))
 
 

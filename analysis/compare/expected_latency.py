@@ -1,6 +1,6 @@
 """The expected latency of a request on the server before the change. Pure.
 
-Like the step model, it is a sum of non-negative terms, one for each kind of work, fitted to the
+The expected latency is a sum of non-negative terms, one for each kind of work. It is fitted to the
 requests before the change.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
@@ -14,19 +14,19 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Each with new weights. After three repetitions, the coefficients change by less than 1 %."""
+"""Number of fits. Each fit after the first uses new weights for the requests."""
 _FAR: Final = 2.0
-"""Larger deviations, in medians, have a lower weight. For normal noise, 2 medians are 1.35 standard
-deviations, the usual choice (Huber, Robust Statistics, 1981)."""
+"""A request whose deviation exceeds this many median deviations has a lower weight. For normal
+noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust Statistics, 1981)."""
 _MIN_S: Final = 1e-6
-"""Some queueing times are 0."""
+"""The smallest expected latency, in seconds. Some queueing times are 0."""
 
 
 class ExpectedLatency:
     """A sum of terms that is fitted to the measured latencies.
 
-    The fit minimises relative errors. Large errors have a lower weight, so that a stall of a few
-    requests changes it little.
+    The fit minimises relative errors. Large errors have a lower weight. So a stall of a few
+    requests changes the fit little.
 
     Args:
         terms: (n, k) the work of each request before the change, by kind.
@@ -47,5 +47,6 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """The expected latencies of m requests: (m,). `terms` is (m, k)."""
+        """The expected latencies of m requests, in seconds: (m,). `terms` is their work by kind:
+        (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

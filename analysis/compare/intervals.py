@@ -1,8 +1,9 @@
-"""Confidence intervals of the effect of a change, from resampled blocks of time. Pure.
+"""Compute confidence intervals of the effect of a change, from resampled blocks of time. Pure.
 
-Requests of the same second share engine steps and are not independent, so blocks are drawn, not
-requests. A gate in a deployment pipeline computes the result many times; each computation is a
-look. By default, an interval is valid for all looks together.
+Requests of the same second share engine steps, so their latencies are not independent. Each
+resample (draw) therefore consists of blocks of time. A gate in a deployment pipeline computes the
+result many times. Each computation is a look. By default, the intervals are valid for all looks
+together.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -21,24 +22,23 @@ from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
 DRAWS: Final = 100
-"""The error of a standard deviation from 100 draws is about 7 %."""
+"""Number of resamples (draws). With 100 draws, the error of a standard deviation is about 7 %."""
 BLOCKS: Final = 20
 """Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Short windows need short blocks to estimate the variance."""
+"""Minimum and maximum length of a block, in seconds."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks with requests on each side."""
 MODEL_ERROR: Final = 0.007
-"""Relative standard deviation of the error of the expected latencies. It is the same in all draws,
-so it is added to each interval. Without it, the single-look intervals contained the true change in
-only 14 to 20 of 20 pairs of simulated windows."""
+"""Standard deviation of the relative error of the expected latencies. The error is the same in all
+draws, so it is added to each interval."""
 ERROR: Final = 0.05
-"""Probability that an interval does not contain the true change, at a single look or at any of all
-looks."""
+"""Probability that an interval for a single look, or for any of all looks, misses the true
+change."""
 TUNED_BLOCKS: Final = 20
-"""Number of blocks at which the all-looks interval is narrowest, relative to a single look. For 5
-to 400 blocks, it is at most a fifth wider than that."""
+"""An interval for all looks is wider than an interval for a single look. The factor between them is
+smallest for this number of blocks."""
 
 
 Statistic = TypeVar("Statistic")
@@ -52,15 +52,17 @@ class Interval(NamedTuple):
 
 
 def block_s(duration_s: float) -> float:
-    """Length of a block, for a window of this duration."""
+    """Return the length in seconds of a block, for a window of this duration."""
     return float(np.clip(duration_s / BLOCKS, SHORTEST_S, LONGEST_S))
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """The indices of the requests in each block of time, without empty blocks.
+    """The indices of the requests in each block of time.
+
+    Blocks without requests are left out.
 
     Args:
-        at_s: (n,) when each request was received; n is at least 1.
+        at_s: (n,) when each request was received, in seconds; n is at least 1.
     """
     duration_s = float(np.ptp(at_s))
     last = max(ceil(duration_s / block_s(duration_s)) - 1, 0)
@@ -95,21 +97,24 @@ def reach_of(blocks: int, looks: bool) -> float:
     """Half of the width of an interval, in standard errors.
 
     Args:
-        blocks: of the side with fewer blocks of time.
-        looks: whether the interval must be valid for all looks together.
+        blocks: number of blocks of time on the side with fewer blocks.
+        looks: True if the interval must be valid for all looks together.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Standard errors of estimates, from the middle 68 % of their draws (first axis)."""
+    """Return the standard errors of estimates, from the middle 68 % of their draws.
+
+    The first axis of `drawn` is the draw."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 
 
 def all_looks(blocks: int) -> float:
-    """Half of the width of an interval that is valid for all looks together, in standard errors."""
+    """Return half of the width of an interval that is valid for all looks together, in standard
+    errors."""
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

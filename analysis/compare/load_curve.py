@@ -13,28 +13,29 @@ from telemetry.quantiles import least_number
 
 POINTS: Final = 6
 MIN_REQUESTS: Final = 100
-"""The 95 % interval of the P50 of a point then extends from P40 to P60."""
+"""Minimum number of requests of a point. The 95 % interval of the P50 then extends from P40 to
+P60."""
 
 
 class LoadPoint(NamedTuple):
-    """Requests with about the same number of running requests at arrival."""
+    """A point of the curve: requests with about the same number of running requests at arrival."""
 
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """The percentile at the mix and load of this point."""
+    """The percentile before the change, at the mix and load of this point."""
     after_s: float
     low_s: float
-    """`low_s` and `high_s`: the 95 % interval of after − before."""
+    """`low_s` and `high_s` are the 95 % interval of after − before."""
     high_s: float
     requests: int
 
 
 def edges_of(running: FloatArray, q: float) -> FloatArray:
-    """The numbers of running requests that separate the points, ascending.
+    """The numbers of running requests that separate the points, in ascending order.
 
     Args:
-        running: (n,) at the arrival of each compared request.
+        running: (n,) number of running requests at the arrival of each compared request.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:
@@ -44,8 +45,8 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
 
 
 def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
-    """The percentiles of each point, before and after the change: (points, 2). NaN without
-    requests."""
+    """The percentiles of each point, before and after the change: (points, 2). The value is NaN for
+    a point without requests."""
     place = np.searchsorted(edges, of.compared.running, side="right")
     found = np.full((edges.size + 1, 2), np.nan)
     for number in range(edges.size + 1):
@@ -64,7 +65,7 @@ def points_of(
     """The points of the curve, from the lowest to the highest load.
 
     Args:
-        drawn: (draws, points, 2) the result of `percentiles` for each draw.
+        drawn: (draws, points, 2) the result of `percentiles` for each draw of resampled requests.
         reach: half of the width of an interval, in standard errors.
     """
     running = measured.compared.running

@@ -1,4 +1,6 @@
-"""Match each request after the change with requests before the change (README.md). Pure.
+"""Match each request after the change with requests before the change.
+
+The README describes the method. Pure.
 
 Sources: Abadie and Imbens, "Bias-corrected matching estimators", JBES 2011; Kish, "Survey
 Sampling", 1965, for the effective sample size.
@@ -11,25 +13,22 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 MATCHES: Final = 30
-"""Matches in a large group. The mean of 30 latencies has a fifth of the standard deviation of
-one."""
+"""Number of matches in a large group."""
 FEWER: Final = (10, 15)
-"""Numbers of matches in groups of fewer than 75 (5 · 15) and 150 (5 · 30) requests, so that matches
-stay near. Each divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
+"""Numbers of matches in groups of fewer than 75 (5 · 15) and 150 (5 · 30) requests."""
 FARTHEST: Final = 0.7
-"""Requests farther from their matches are not compared. The distance is the median over the matches
-of |ln(expected latency of the request / of the match)|. At 0.7, the two differ by a factor of at
-most about 2 for half of the matches."""
+"""Requests with a larger distance from their matches are not compared. The distance is the median
+over the matches of |ln(expected latency of the request / expected latency of the match)|."""
 BEYOND: Final = 1.1
-"""A request can be compared only if no amount of work, its own or around it, exceeds the largest
-amount before the change by this factor."""
+"""A request can be compared only if no amount of work exceeds the largest amount before the change
+by this factor. The work of other requests around it counts too."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
 
 
 class GroupedRequests(NamedTuple):
-    """The n requests of one side."""
+    """The groups and expected latencies of the n requests of one side."""
 
     number: IntArray
     expected_s: FloatArray
@@ -39,14 +38,15 @@ class Matches(NamedTuple):
     """The matches of m requests after the change."""
 
     rows: IntArray
-    """(m, MATCHES) indices of requests before the change, repeated in a small group."""
+    """(m, MATCHES) indices of requests before the change. A small group has fewer matches, which
+    are repeated."""
     scale: FloatArray
-    """(m, MATCHES) factors of their latencies."""
+    """(m, MATCHES) factors by which the latencies of the matches are multiplied."""
     there: BoolArray
     """(m,) whether the group of each request has enough requests before the change."""
 
     def latencies(self, values_s: FloatArray) -> FloatArray:
-        """The scaled latencies of the matches: (m, MATCHES)."""
+        """The latencies of the matches, multiplied by `scale`: (m, MATCHES)."""
         return np.asarray(values_s[self.rows] * self.scale)
 
     def of(self, chosen: BoolArray) -> "Matches":
@@ -60,17 +60,17 @@ class Matches(NamedTuple):
 
 
 def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
-    """Match each request after the change with its nearest requests before it."""
+    """Match each request after the change with the nearest requests before the change."""
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # The keys of consecutive groups are 1,000 apart, and any two logarithms differ by less.
+    # The keys of consecutive groups are 1,000 apart. Any two logarithms differ by less.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
-    # Many requests before the change have the same expected latency, such as a queue time of 0.
-    # Spread the matches among them.
+    # Many requests before the change may have the same expected latency, such as a queue time of 0.
+    # The matches are spread among them.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")
@@ -85,14 +85,14 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
 
 
 def near(matches: Matches) -> BoolArray:
-    """Whether each request has enough matches whose expected latencies are near its own."""
+    """Return whether each request has enough matches whose expected latencies are near its own."""
     middle = np.median(np.abs(np.log(matches.scale)), axis=1)
     return np.asarray(matches.there & (middle <= FARTHEST))
 
 
 def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
-    """Whether all amounts of each request's work are at most `BEYOND` times the largest amounts
-    before the change: (m,).
+    """Return whether each request's amounts of work are at most `BEYOND` times the largest before:
+    (m,).
 
     Args:
         before, after: (n, k) and (m, k) amounts of each of k kinds of work.

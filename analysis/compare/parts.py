@@ -1,5 +1,6 @@
-"""Divide the difference between a percentile before and after a change into mix, load and change
-(README.md). Pure.
+"""Divide the difference between a percentile before and after a change into mix, load and change.
+
+The README describes the method. Pure.
 
 Source: DiNardo, Fortin and Lemieux, Econometrica 1996; Chernozhukov, Fernández-Val and Melly,
 Econometrica 2013.
@@ -17,10 +18,10 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Smaller groups before the change are joined into one."""
+"""Groups with fewer requests before the change are joined into one group."""
 REST: Final = -1
 NEW: Final = -2
-"""All requests whose tenant, route and adapter are new after the change."""
+"""The group number of all requests whose tenant, route and adapter are new after the change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold."""
 
@@ -32,13 +33,14 @@ class ObservedRequests:
     at_s: FloatArray
     value_s: FloatArray
     group: IntArray
-    """(n,) the group number, the same on both sides for the same tenant, route and adapter."""
+    """(n,) the number of each request's group: tenant, route and adapter. A group has the same
+    number on both sides."""
     mix: FloatArray
     """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray
     """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
-    """(n,) running requests at arrival, for the load curve."""
+    """(n,) number of running requests at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
         """The requests of the given rows."""
@@ -49,12 +51,12 @@ class ObservedRequests:
 
     @property
     def work(self) -> FloatArray:
-        """(n, j + k) both kinds of work."""
+        """Return the work of each request itself, and the work around it: (n, j + k)."""
         return np.concatenate([self.mix, self.load], axis=1)
 
 
 class PercentileParts(NamedTuple):
-    """A percentile before and after a change, and the parts of the difference."""
+    """A percentile before and after a change, and the parts of the difference, in seconds."""
 
     before_s: float
     after_s: float
@@ -67,7 +69,8 @@ class PercentileParts(NamedTuple):
 
     @property
     def uncompared_s(self) -> float:
-        """All requests after the change, minus the compared ones."""
+        """The percentile of all requests after the change, minus the percentile of the compared
+        requests."""
         return self.after_s - self.compared_s
 
     @property
@@ -77,7 +80,9 @@ class PercentileParts(NamedTuple):
 
     @property
     def mix_s(self) -> float:
-        """The effect of the mix, with requests that cannot be compared."""
+        """The effect of the changed mix of requests.
+
+        It includes requests that cannot be compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
@@ -92,7 +97,7 @@ class PercentileParts(NamedTuple):
 
 
 def percentile(values: FloatArray, q: float) -> float:
-    """The value at the nearest rank."""
+    """The percentile of values: the value at the nearest rank."""
     place = nearest_rank(values.size, q) - 1
     return float(np.partition(values, place, axis=None)[place])
 
@@ -100,7 +105,7 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(
     before: ObservedRequests, after: ObservedRequests
 ) -> tuple[ObservedRequests, ObservedRequests]:
-    """Join the groups with few requests before the change."""
+    """Join the groups with few requests before the change into one group."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
@@ -116,21 +121,23 @@ class Equal(NamedTuple):
 
     compared: ObservedRequests
     before_s: FloatArray
-    """(m, MATCHES) latencies of matches with a similar mix and load."""
+    """(m, MATCHES) latencies of the matches before the change, at a similar mix and load."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
-        """ln(percentile after the change / percentile before it).
+        """Return ln(percentile after the change / percentile before the change).
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: added to both, so that the ratio is defined if one is 0.
+            floor_s: seconds that are added to both percentiles. The ratio is then defined if a
+                percentile is 0.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
 
 class SideComparison:
-    """The requests before and after a change, and which of the latter can be compared."""
+    """The requests before and after a change, and which requests after the change can be
+    compared."""
 
     def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -138,10 +145,11 @@ class SideComparison:
         self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
         matches = _match_by(self._by_work, self.before, self.after, "work")
         self.known_group = matches.there
-        """(m,) whether the group of each request after the change has requests before it."""
+        """(m,) whether the group of each request after the change has requests before the
+        change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether each request's work, and the work around it, are at most `BEYOND` times the
-        largest amounts before the change."""
+        """(m,) whether the work of each request and the work around it are in the range before the
+        change (`BEYOND`)."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
@@ -152,13 +160,13 @@ class SideComparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """`equal` for resampled rows, with a new fit."""
+        """The result of `equal` for resampled rows, with a new fit."""
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
 
     def parts(self, q: float) -> PercentileParts:
-        """The parts of the difference of a percentile."""
+        """Return the three parts of the difference of a percentile: mix, load and change."""
         compared, before_s = self.equal()
         mixed_s = _match_by(self._by_mix, self.before, compared, "mix").latencies(
             self.before.value_s

@@ -1,12 +1,13 @@
-"""How much a latency differs between processes of the same configuration, because a restart alone
-changes a latency. Pure.
+"""Compute how much a latency differs between processes of the same configuration.
+
+A restart alone changes a latency. Pure.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
 `freedom` is the degrees of freedom. d is ln(percentile of a process / percentile before the
-change), at the same mix and load. v is the variance between processes, including the random errors
-of d. The interval of the change contains such errors too, so the wider of the two intervals is
-used, not their sum.
+change), at the same mix and load. v is the variance between processes. It includes the random
+errors of d. The interval of the change contains such errors too. So the wider of the two intervals
+is used, and not the sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 MIN_FREEDOM: Final = 3
-"""Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3: if
-processes differ by 5 %, changes of up to 30 % would be undetectable."""
+"""Minimum degrees of freedom: processes minus configurations. With 2 degrees of freedom, Student's
+quantile is 4.3. If processes differ by 5 %, changes of up to 30 % could then not be detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,17 @@ class ProcessEffect:
     """The effect of a restart on the logarithm of a percentile."""
 
     processes: int
-    """Processes that were compared with others of the same configuration."""
+    """Number of processes that were compared with other processes of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Standard deviation between processes; None if too few were compared."""
+    """Standard deviation between processes, or None if too few processes were compared."""
     difference: float
-    """See `difference_of`: 1.4 with one process on each side, and 0 with the same processes on both
-    sides."""
+    """The result of `difference_of`. It is 1.4 with one process on each side, and 0 if the same
+    processes served both sides."""
 
     @property
     def log_half(self) -> float:
-        """Half of the width of the 95 % interval of the effect; 0 if the effect is unknown."""
+        """Half of the width of the 95 % interval of the effect, or 0 if the effect is unknown."""
         if self.log_sd is None:
             return 0.0
         return student(self.freedom) * self.log_sd * self.difference
@@ -65,11 +66,12 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Standard deviation of a restart's effect on ln(after / before), in units of the standard
-    deviation between processes.
+    """The standard deviation of a restart's effect on ln(after / before).
+
+    The unit is the standard deviation between processes.
 
     Args:
-        before, after: the share of each side's requests that each process served.
+        before, after: for each process, the share of the side's requests that it served.
     """
     both = before.keys() | after.keys()
     return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))
@@ -84,8 +86,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        of_configuration: for each configuration, the requests of each process, with the group
-            numbers of `before`.
+        of_configuration: for each configuration, the requests of each process. Groups have the same
+            numbers as in `before`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:
@@ -103,7 +105,8 @@ def process_effect(
 def _log_ratio(
     before: ObservedRequests, process: ObservedRequests, criteria: Criteria
 ) -> float | None:
-    """d of a process (see the module's docstring), or None if it cannot be compared."""
+    """Return d of a process (see the module's docstring), or None if the process cannot be
+    compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)

@@ -1,5 +1,6 @@
-"""Find the processes that served both sides of a comparison, and other processes of the same
-configuration.
+"""Find the processes that served both sides of a comparison.
+
+Also find other processes of the same configuration.
 
 A process is a replica from one start of its engines to the next.
 """
@@ -24,23 +25,25 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
-"""The default retention of requests."""
+"""How far back to look for earlier processes."""
 MAX_PROCESSES: Final = 8
-"""Processes of a configuration, 0.1 s each. With 8 values, a standard deviation is known to within
-a factor of 2."""
+"""Maximum number of processes of a configuration. With 8 values, a standard deviation is known to
+within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Limits of the requests that are read of an earlier process."""
+"""Maximum length of the range, and maximum number of requests, that are read of an earlier
+process."""
 
 
 class ReplicaProcess(NamedTuple):
-    """A replica from a start of its engines until the next."""
+    """A replica from a start of its engines until the next start."""
 
     replica: str
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the engine's arguments, and the version of vLLM; empty if unknown."""
+    """Fingerprint of the engine's arguments, and the version of vLLM. Empty if the start is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,8 +61,8 @@ class ComparedProcesses:
     difference: float
     """See `process_effect.difference_of`."""
     kinds: Sequence[Sequence[ServedBy]]
-    """The requests of each process, in one list for each group of processes that are compared with
-    each other."""
+    """The requests of each process. There is one list for each group of processes that are compared
+    with each other."""
 
 
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
@@ -86,8 +89,9 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Replica
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> ComparedProcesses | None:
-    """The processes of a comparison; None if the same processes served both sides, or if a side has
-    no requests."""
+    """The processes of a comparison.
+
+    Return None if the same processes served both sides, or if a side has no requests."""
     windows = question.before.window, question.after.window
     from_unix_ns = max(0, windows[0].from_unix_ns - LOOKBACK_NS)
     to_unix_ns = max(each.to_unix_ns for each in windows)
@@ -100,7 +104,7 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: ReplicaProcess, side: int) -> tuple[str, str, int]:
-        # A replica on both sides keeps its hardware, so its processes are compared only with each
+        # A replica on both sides keeps its hardware. So its processes are compared only with each
         # other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
@@ -112,7 +116,7 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Add an earlier process of a kind to the list before the change, if there is one.
+        # Add an earlier process to the list of its kind. The list before the change has priority.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue
@@ -148,7 +152,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[ReplicaProcess]) -> dict[ReplicaProcess, BoolArray]:
-    """Which requests of one side each process served."""
+    """Return which requests of one side each process served."""
     of_replica: dict[str, list[ReplicaProcess]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

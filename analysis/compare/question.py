@@ -11,15 +11,15 @@ from analysis.compare.work_terms import METRICS
 from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
-"""P99 needs about four times as many requests."""
+"""The default percentile. P99 needs about four times as many requests as P95."""
 MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
-"""The version of vLLM. It is stored with the starts of engines, not with requests."""
+"""The version of vLLM. It is stored with the starts of engines, and not with requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
 SIDES: Final = ("before", "after")
-"""Names of the sides, as parameters."""
+"""The names of the two sides of a comparison, as parameters."""
 SPLITS: Final = ("replica", "config", VERSION)
-"""The Compare page divides one range by them."""
+"""The labels by which the Compare page divides one range into two sides."""
 
 
 class CompareError(ValueError):
@@ -49,8 +49,7 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """Whether the interval must be valid for all runs of the comparison together, as in a pipeline
-    that repeats it on a growing range."""
+    """True if the interval must be valid for all runs of the comparison together."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:
@@ -83,10 +82,10 @@ class CompareQuestion:
 
     @property
     def labels(self) -> list[str]:
-        """Labels of either side."""
+        """The labels that select the requests before or after the change."""
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
 
     @property
     def columns(self) -> list[str]:
-        """The columns of requests that `labels` needs."""
+        """The columns of requests that are needed to select by `labels`."""
         return [name for name in self.labels if name != VERSION]

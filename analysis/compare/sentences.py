@@ -41,7 +41,7 @@ def finding(answer: DecisionResult, seconds: Callable[[float | None], str]) -> s
 
 
 def short_finding(answer: DecisionResult) -> str:
-    """The verdict as a clause, such as "TPOT P99 is 18 % worse [12, 25] at …"."""
+    """Return the verdict as a clause, such as "TPOT P99 is 18 % worse [12, 25] at …"."""
     question, found = answer.question, answer.decision
     latency, margin = name_of(answer), f"{100 * question.margin:.3g} %"
     if found.parts is None:
@@ -57,12 +57,12 @@ def short_finding(answer: DecisionResult) -> str:
 
 
 def name_of(answer: DecisionResult) -> str:
-    """A name such as "TPOT P99"."""
+    """The latency and the percentile, such as "TPOT P99"."""
     return f"{NAMES[answer.question.metric]} {answer.question.quantile.upper()}"
 
 
 def compared(found: CompareDecision) -> str:
-    """How many requests were compared, and which were left out."""
+    """Return sentences that state how many requests were compared, and which were left out."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
@@ -76,7 +76,7 @@ def compared(found: CompareDecision) -> str:
 
 
 def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:
-    """The total change as a sentence; None if no replay was requested."""
+    """Return the total change as a sentence, or None if no replay was requested."""
     if total.total_change_s is not None:
         change = signed_seconds(total.total_change_s)
         return f"Total change, with the load that the change itself caused (by replay): {change}."
@@ -86,7 +86,8 @@ def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> 
 
 
 def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
-    """The predicted and the measured change; None without a prediction."""
+    """Return a sentence with the predicted and the measured change, or None without a
+    prediction."""
     found = answer.expected
     if found is None:
         return None
@@ -100,8 +101,9 @@ def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
 
 
 def four_digits(value: float) -> str:
-    """Format a number with four digits, or all digits of a longer whole part, without an
-    exponent."""
+    """Format a number without an exponent.
+
+    It has four digits, or all digits of a longer whole part."""
     return f"{value:.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
@@ -111,7 +113,7 @@ def first(reasons: Sequence[str]) -> str:
 
 
 def _size(answer: DecisionResult) -> str:
-    """A text such as `12 % worse [8, 15]`."""
+    """Format the size of a change, such as `12 % worse [8, 15]`."""
     found = answer.decision
     assert found.ratio is not None
     assert found.change_ratio is not None

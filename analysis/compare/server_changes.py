@@ -14,7 +14,7 @@ from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
-"""Maximum time between two starts of one rolling deployment: Kubernetes considers a Deployment
+"""Maximum time between two starts of one rolling deployment. Kubernetes considers a Deployment
 without progress for 600 s as failed (progressDeadlineSeconds)."""
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
@@ -24,8 +24,8 @@ VERSION: Final = "The version of vLLM"
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change, from the first engine's loading
-    to the last start."""
+    """A change of the servers. A rolling deployment is one change. It lasts from the time at which
+    the first engine begins to load until the last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -34,7 +34,7 @@ class ServerChange:
 
 
 class _Event(NamedTuple):
-    """The start of an engine, or the end of a replica."""
+    """A part of a change: the start of an engine, or the end of a replica."""
 
     what: str
     from_unix_ns: int
@@ -60,13 +60,12 @@ def change_of(
     """The latest change in a range. Pure.
 
     If no engine started before the range, later starts are compared with the first deployment in
-    it. A new replica that starts when an old one ends replaces it, as in a rolling deployment with
-    new names.
+    the range. If a new replica starts when an old replica ends, it replaces the old replica.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
-            while others do.
-        from_unix_ns: the end of a replica before this time is no change.
+            while other replicas do.
+        from_unix_ns: the start of the range. An earlier end of a replica is not a change.
     """
     if not before:
         number = _first_starts(during)
@@ -117,7 +116,9 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """What differs; None if nothing does, or without an earlier start."""
+    """Return what differs between two starts.
+
+    Return None if nothing differs, or if there is no earlier start."""
     if was is None:
         return None
     if was.config != now.config:
@@ -126,7 +127,7 @@ def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
 
 
 def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
-    """The last samples of the replicas that have stopped sending while others send."""
+    """Return the last sample of each replica that sends no samples while other replicas do."""
     newest = max(last_unix_ns.values(), default=0)
     return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
 
@@ -134,7 +135,9 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """The replica whose end was closest to the loading of an engine; None beyond `ROLLING_NS`."""
+    """The replica whose end was closest to the loading of an engine.
+
+    Return None if no replica ended within `ROLLING_NS` of the loading."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas
@@ -145,8 +148,10 @@ def _nearest_end(
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:
-    """The number of starts in the first deployment of a fleet: until an engine starts for the
-    second time, or none starts for more than `ROLLING_NS`."""
+    """The number of starts in the first deployment of a fleet.
+
+    The first deployment ends when an engine starts for the second time, or when no engine starts
+    for more than `ROLLING_NS`."""
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):
         key = each.replica, each.engine

@@ -1,5 +1,4 @@
-"""The work of other requests on the same engine, from the rows of the requests (README.md).
-Pure."""
+"""Compute the work of other requests on the same engine (README.md). Pure."""
 
 from dataclasses import dataclass
 
@@ -8,15 +7,15 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Duration of a prefill whose recorded start and end are the same instant."""
+"""Assumed duration in seconds of a prefill whose recorded start and end are the same instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """When requests were served, from a common origin."""
+    """The times at which requests were served, in seconds from a common origin."""
 
     engine: IntArray
-    """(n,) numbered from 0."""
+    """(n,) the number of the engine that served each request, from 0."""
     received_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
@@ -28,34 +27,35 @@ class Instants:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SharedWork:
-    """The work of other requests around each request. Pairs are attention pairs: a token and an
+    """The work of other requests around each request. A pair is an attention pair: a token and an
     earlier token."""
 
     running: FloatArray
-    """(n,) decoding requests at arrival."""
+    """(n,) number of decoding requests at arrival."""
     waiting: FloatArray
-    """(n,) requests not yet scheduled at arrival."""
+    """(n,) number of requests that were not scheduled yet at arrival."""
     wait_running: FloatArray
-    """(n,) mean decoding requests between the arrival and the first token."""
+    """(n,) mean number of decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of their tokens in the KV cache."""
+    """(n,) mean number of tokens that the requests in `wait_running` have in the KV cache."""
     wait_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests, computed between the arrival and the first token."""
+    """(n,) prompt tokens of other requests that were computed between the arrival and the first
+    token."""
     wait_prefill_pairs: FloatArray
-    """(n,) pairs of these tokens."""
+    """(n,) pairs of the tokens in `wait_prefill_tokens`."""
     decode_running: FloatArray
-    """(n,) mean decoding requests during the decode; NaN without a decode."""
+    """(n,) mean number of decoding requests during the decode. It is NaN if there is no decode."""
     decode_context: FloatArray
-    """(n,) mean number of their tokens in the KV cache."""
+    """(n,) mean number of tokens that the requests in `decode_running` have in the KV cache."""
     decode_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests, computed during the decode, per output token after the
-    first."""
+    """(n,) prompt tokens of other requests that were computed during the decode, per output token
+    after the first."""
     decode_prefill_pairs: FloatArray
-    """(n,) pairs of these tokens, per output token after the first."""
+    """(n,) pairs of the tokens in `decode_prefill_tokens`, per output token after the first."""
 
 
 def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArray:
-    """The attention pairs of prompts: each token attends to all tokens before it."""
+    """The attention pairs of prompts. Each token attends to all tokens before it."""
     return uncached_tokens * (cached_tokens + uncached_tokens / 2)
 
 
@@ -109,8 +109,10 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """The level: at each instant, the sum of the heights of all requests that have started and not
-    ended. A request's height is constant."""
+    """A function of time, called the level.
+
+    At each instant, the level is the sum of the heights of all requests that have started and not
+    ended."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

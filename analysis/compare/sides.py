@@ -1,6 +1,6 @@
 """Select the requests before and after a change (the two sides), and compute their work. Pure.
 
-The input has all requests of the engines: those not compared also take time in steps.
+The input has all requests of the engines. Requests that are not compared also take time in steps.
 """
 
 from collections.abc import Sequence
@@ -27,23 +27,23 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideRequests:
-    """All requests of some engines in a range, with the work around each."""
+    """All requests of some engines in a range, with the work around each request."""
 
     table: pa.Table
     instants: Instants
     around: SharedWork
     ended_s: FloatArray
-    """(n,) end of each request, since the first was received."""
+    """(n,) when each request ended, in seconds since the first request was received."""
 
     @property
     def received_unix_ns(self) -> IntArray:
-        """(n,)"""
+        """When each request was received: (n,)."""
         return np.asarray(self.table["received_unix_ns"].to_numpy())
 
     def observed(
         self, metric: str, groups: IntArray, chosen: BoolArray
     ) -> tuple[ObservedRequests, IntArray]:
-        """The chosen requests with a known latency, and their row numbers in the table.
+        """Return the chosen requests with a known latency, and their row numbers in the table.
 
         Args:
             metric: a key of `METRICS`.
@@ -68,8 +68,8 @@ class SideRequests:
 def requests_of(table: pa.Table) -> SideRequests:
     """Add the work of other requests around each request.
 
-    If the phases are unknown, the time to the first token counts as the prefill, and the rest as
-    the decode.
+    If the phases are unknown, the time to the first token counts as the prefill. The rest of the
+    time counts as the decode.
 
     Args:
         table: requests with `COLUMNS`, in order of receipt, of all engines of a range.
@@ -103,11 +103,13 @@ def requests_of(table: pa.Table) -> SideRequests:
 
 
 def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
-    """A group number for each request, the same in all tables for the same tenant, route and
-    adapter.
+    """A group number for each request.
+
+    Requests with the same tenant, route and adapter have the same number in all tables.
 
     Args:
-        without: labels that select the sides, whose values differ between the sides.
+        without: labels that select the sides. Groups ignore them, because their values differ
+            between the sides.
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])

@@ -1,9 +1,9 @@
-"""The coefficients of the step model before and after a change, from the totals in the engine
-samples. Pure.
+"""Compute the coefficients of the step model before and after a change.
 
-A coefficient is the busy time per unit of one kind of work, over intervals of some seconds. It
-depends little on the mix and the load, so a different coefficient is independent evidence that the
-server changed.
+The input is the totals in the engine samples, over intervals of some seconds. Pure.
+
+A coefficient is the busy time per unit of one kind of work. A coefficient depends little on the mix
+and the load. So a different coefficient is independent evidence that the server changed.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
 COEFFICIENTS: Final = len(NAMES)
-"""λ is missing: the additional time of steps with prefill is part of `gamma` and `alpha`."""
+"""The coefficient λ is missing. The additional time of steps with prefill is part of `gamma` and
+`alpha`."""
 MEANINGS: Final[Mapping[str, str]] = {
     "gamma": "per step",
     "alpha": "per prefill token",
@@ -31,18 +32,18 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 INTERVAL_S: Final = 5
-"""About five samples, as for a replay's step model."""
+"""Length of an interval in seconds: about five samples."""
 BLOCK: Final = 6
-"""Consecutive intervals in a resampled block (30 s)."""
+"""Number of consecutive intervals in a resampled block (30 s)."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
-"""Ten for each coefficient, on each side."""
+"""Minimum number of intervals on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Relative standard deviation of an error that resampling does not show, from 90 pairs of simulated
-windows without a change."""
+"""Relative standard deviation of an error that resampling does not show."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""Larger deviations, in medians, have a lower weight, as in `expected_latency`."""
+"""An interval whose deviation exceeds this many median deviations has a lower weight, as in
+`expected_latency`."""
 _NS: Final = 10**9
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
@@ -52,12 +53,12 @@ _WORK: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkIntervals:
-    """m time intervals of the engines."""
+    """The work and the busy time of m time intervals of the engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray
-    """(m,) without stalls."""
+    """(m,) busy time in seconds, without stalls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,11 @@ class Coefficients:
     """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, CoefficientEstimate]
-    """In seconds, by name in `NAMES`."""
+    """The coefficients in seconds, by name in `NAMES`."""
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
-    """The busy time after the change, divided by that of the same work before the change."""
+    """The busy time after the change, divided by the time that the same work took before the
+    change."""
 
 
 def work_intervals_of(
@@ -111,7 +113,7 @@ def work_intervals_of(
 
 
 def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
-    """The coefficients; None if there are too few time intervals."""
+    """The coefficients, or None if there are too few time intervals."""
     for each in (before, after):
         if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
@@ -147,7 +149,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: WorkIntervals) -> FloatArray:
-    """Fit non-negative coefficients with Huber's weights: (5,)."""
+    """Return non-negative coefficients, fitted with Huber's weights: (5,)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s
@@ -160,7 +162,8 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """(busy / predicted time) after the change, divided by the same ratio before it."""
+    """Return (busy time / predicted time) after the change, divided by the same ratio before the
+    change."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

@@ -1,8 +1,8 @@
 """The total change of a latency percentile, by replay.
 
-The requests after a change are replayed on the server before it. The total change is the measured
-percentile minus the replay's. The replay does not fix the load. So the result includes the effect
-that a slower server runs more requests at the same time.
+The requests that arrived after a change are replayed on the server as it was before the change. The
+total change is the measured percentile minus the percentile of the replay. So it includes the
+effect that a slower server runs more requests at the same time.
 """
 
 from dataclasses import dataclass, replace
@@ -75,7 +75,8 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # Assume the error of the replay before the change for the replay after it (decision 079).
+    # Assume that the replay after the change has the same error as the replay before it (decision
+    # 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 

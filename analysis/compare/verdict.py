@@ -7,8 +7,8 @@ from typing import Final
 from analysis.compare.intervals import Interval
 
 MARGIN: Final = 0.05
-"""The smallest change that is worth acting on, relative to the latency before it at the same mix
-and load."""
+"""The smallest change that is worth acting on. It is relative to the latency before the change at
+the same mix and load."""
 
 
 class CompareVerdict(StrEnum):
@@ -24,8 +24,8 @@ def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
     """The verdict on a change.
 
     Args:
-        ratio: estimate of ln(percentile after the change / percentile before it).
-        found: its confidence interval.
+        ratio: the estimate of ln(percentile after the change / percentile before the change).
+        found: the confidence interval of `ratio`.
     """
     limit = log1p(margin)
     if found.low > 0 and ratio > limit:

@@ -26,12 +26,12 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
 
 
 def versions_in(engine: Engine, window: Window) -> list[str]:
-    """The versions of the engines that could serve requests in a range, sorted."""
+    """Return the versions of the engines that could serve requests in a range, sorted."""
     return sorted({each.version for each in _starts(engine, window) if each.version})
 
 
 def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
-    """The version that served each request; null if unknown. Pure.
+    """The version that served each request, or null if it is unknown. Pure.
 
     A request before a replica's first known start has the version of that start.
     """

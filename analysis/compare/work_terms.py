@@ -1,4 +1,4 @@
-"""The amounts of work that determine each latency: of the request itself, and around it. Pure.
+"""The work of a request, and the work around it, that determine each latency. Pure.
 
 The number of output tokens is not a term: a change such as quantisation can affect it.
 """
@@ -22,7 +22,7 @@ METRICS: Final[Mapping[str, str]] = {
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:
-    """The work of the requests themselves, by kind: (n, j). The first column is 1.
+    """The work of the requests themselves, by kind of work: (n, j). The first column is 1.
 
     `metric` is a key of `METRICS`.
     """
@@ -33,7 +33,8 @@ def mix_terms(metric: str, of: Instants) -> FloatArray:
 
 
 def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
-    """The work of other requests around each request, by kind: (n, k). NaN without a decode.
+    """Return the work of other requests around each request, by kind of work: (n, k). The value is
+    NaN if a request did not decode.
 
     Args:
         around: from `shared_work`, of the same requests.
@@ -47,7 +48,7 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
         return _columns(*decode)
     if metric == "e2e":
         return _columns(*wait, *(np.nan_to_num(each) for each in decode))
-    # A prompt may need several steps, and the decodes in each of them delay it.
+    # A prompt may need several steps. The decodes in each step delay it.
     tokens = of.uncached_tokens + around.wait_prefill_tokens
     return _columns(
         *(*wait, around.wait_running, around.wait_context, around.waiting),

@@ -1,1 +1,3 @@
-"""How much each cause contributed to the growth of a latency, from replays without the cause."""
+"""Compute how much each cause contributed to the growth of a latency.
+
+Each cause is removed in a replay."""

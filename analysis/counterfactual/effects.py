@@ -45,9 +45,10 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """The edits that represent a proposed change; None if no replay can predict its effect. A
-    tenant's rate limit needs a request of the tenant in the replayed part, and a name that the
-    syntax of edits allows."""
+    """The edits that represent a proposed change.
+
+    Return None if no replay can predict the effect of the change. For a tenant's rate limit, the
+    replayed part must have a request of the tenant."""
     try:
         edits = edits_of([change])
     except EditError:

@@ -1,5 +1,6 @@
-"""Distinguish cache misses that evictions cause from cache misses of new prompts (README.md).
-Pure."""
+"""Distinguish cache misses that evictions cause from cache misses of new prompts.
+
+The README describes the method. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -12,14 +13,14 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported below this `Evictions.kept`. In 58 simulated cases without a fault in the
-cache or in lengths, the smallest value was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this value."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The first factor that is present counts as the cause of the evictions."""
+"""The factors that can evict prefixes. If several are present, the first in this list counts as the
+cause."""
 
 
 class Evictions(NamedTuple):
@@ -31,11 +32,14 @@ class Evictions(NamedTuple):
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
-    """The same share in the window, divided by `usually_kept`."""
+    """The share of repeated tokens that the cache contains in the window, divided by
+    `usually_kept`."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """The evictions; None if there are none, or no factor can cause them."""
+    """The evictions.
+
+    Return None if nothing was evicted, or if no factor can cause evictions."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]
@@ -49,7 +53,8 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """The repeated share of each prompt, and the share of all repeated tokens that was cached."""
+    """Return the repeated share of each prompt, and the share of all repeated tokens that was
+    cached."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

@@ -28,8 +28,8 @@ from store.columns.request_columns import request_columns
 from store.queries import Window
 
 MAX_REQUESTS: Final = 8_000
-"""Requests in each replayed range. With four factors, there are 240 replays of the window and 15 of
-the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
+"""Maximum number of requests in each replayed range. With four factors, there are 240 replays of
+the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(
@@ -63,8 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """The explanation and the replayed window. If nothing can be replayed, it has shares by
-    accounting, and the window is None.
+    """The explanation with shares from replays, and the replayed window. If nothing can be
+    replayed, the explanation has shares by accounting, and the window is None.
 
     Args:
         read: returns the window and the baseline to replay.
@@ -82,8 +82,7 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """The final explanation if no replay is needed or possible, with the reason; None if a replay
-    must compute it."""
+    """The final explanation, or None if a replay must compute it."""
     causes = _causes_to_test(explanation)
     if explanation.verdict is not ExplanationVerdict.INCIDENT or not causes:
         return explanation
@@ -108,7 +107,9 @@ def _tails(explanation: Explanation) -> Tails:
 
 
 def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanation:
-    """The shares from the replays, largest first, without those below `NAMED_SHARE`."""
+    """The shares from the replays, largest first.
+
+    Shares below `NAMED_SHARE` are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(decision.causes, decision.shares, strict=True)
@@ -126,7 +127,7 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """The `MAX_REQUESTS` consecutive requests with the largest number of slow requests."""
+    """The `MAX_REQUESTS` consecutive requests with the most slow requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
@@ -143,7 +144,7 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """The last `MAX_REQUESTS` requests of the baseline."""
+    """The end of the baseline, with at most its last `MAX_REQUESTS` requests."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:

@@ -10,7 +10,7 @@ from diagnosis.explanation import Cause
 
 
 class FactorKind(Enum):
-    """The kind of property that a replay can reset."""
+    """The kind of property that a replay can reset to its value in the baseline."""
 
     RATE = "rate"
     """The times of arrival of all requests, or of the requests of the factor's tenant."""
@@ -28,15 +28,16 @@ class FactorKind(Enum):
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
-    """The time from the last token to the last byte."""
+    """The time from the last token to the last byte. It is long for slow clients."""
     TRANSFERS = "KV transfers"
-    """The transfer time of a token's KV cache."""
+    """The time that the transfer of a token's KV cache takes."""
     GRAMMAR = "grammar"
-    """The wait for the grammar of a structured output."""
+    """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
-    """Blocks that the engines lost in the window, for example by a leak."""
+    """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Lost KV blocks and output tokens, reset together: the cause of preemptions."""
+    """The lost KV blocks and the numbers of output tokens, which are reset together. They cause
+    preemptions."""
     CONFIG = "configuration"
 
 
@@ -45,7 +46,7 @@ LENGTHS: Final = (
     *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
     *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR),
 )
-"""Factors that give each request another value in one column."""
+"""Factors that are reset by giving each request another value in one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
@@ -70,8 +71,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""Causes that a replay can remove. It does not model restarts, hangs, retries, adapters or
-encoders."""
+"""The kind of factor for each cause that a replay can remove. The replay does not model restarts,
+hangs, retries, adapters or encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +85,19 @@ class Factor:
     engine: int | None = None
 
     def contains(self, other: "Factor") -> bool:
-        """Whether a replay that resets this factor resets the other factor too."""
+        """Return whether a replay that resets this factor resets the other factor too."""
         if self.kind is not FactorKind.OUTGROWN_BLOCKS:
             return self == other
         parts = (FactorKind.OUTGROWN_BLOCKS, FactorKind.BLOCKS, FactorKind.OUTPUTS)
         return other.kind in parts and self.tenant in (None, other.tenant)
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Whether the factor applies to this engine."""
+        """Return whether the factor applies to this engine."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
-    """The factor that represents each cause; None if a replay cannot remove it.
+    """Return the factor that represents each cause, or None if a replay cannot remove the cause.
 
     If lost blocks alone cause preemptions, `preemption` and `kv_cache_exhausted` have the same
     factor.

@@ -1,8 +1,8 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-No counter reports lost blocks. Bisection finds the number with which requests wait in a replay's
-queues as long as measured. The mean over all requests is compared: beside a larger cause, lost
-blocks change the slowest requests little.
+No counter reports lost blocks, so bisection finds their number. With this number, requests wait in
+a replay's queues as long as measured. The mean over all requests is compared. If there is a larger
+cause, lost blocks change the slowest requests little.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,20 @@ from replay.engine_config import EngineConfig
 from replay.kv_cache import blocks_for
 
 _BISECTIONS: Final = 8
-"""The result is exact to 0.4 % of all blocks."""
+"""Number of bisections. The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""Minimum mean wait in a replay with all blocks, as a share of the measured one, if no blocks are
+"""Share of the measured mean wait. If a replay with all blocks reaches this share, no blocks are
 lost."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """The window without the lost KV blocks, or None if no blocks are lost.
+    """Return the window without the lost KV blocks, or None if no blocks are lost.
 
     Args:
-        measured_s: mean wait of all requests.
-        replayed_s: returns the mean wait in a replay of a window.
+        measured_s: the measured mean wait of all requests.
+        replayed_s: a function that returns the mean wait in a replay of a window.
     """
     if replayed_s(window) >= MIN_RATIO * measured_s:
         return None
@@ -52,7 +52,7 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Keep the blocks that the longest request needs, and the given share of the others."""
+    """Keep the blocks that the longest request needs, and the given share of the other blocks."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

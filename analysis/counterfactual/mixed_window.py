@@ -1,4 +1,6 @@
-"""Replay a window in which some factors, such as the request rate, are reset to the baseline. Pure.
+"""Replay a window in which some factors are reset to their values in the baseline.
+
+A factor is a property such as the request rate. Pure.
 
 The README states how each factor is reset.
 """
@@ -26,8 +28,8 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""A request gets the cached tokens of a random one of about this many baseline requests of the same
-tenant with the nearest prompt lengths."""
+"""A request gets its cached tokens from a random baseline request of the same tenant. It is drawn
+from about this many requests with the nearest prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +41,7 @@ class RangeTraffic:
 
     @property
     def seconds(self) -> float:
-        """Length of the counted range."""
+        """Length in seconds of the range whose requests are counted."""
         window = self.recorded.window
         return (window.to_unix_ns - window.from_unix_ns) / _NS
 
@@ -50,7 +52,7 @@ class ReplayedLatencies:
 
     latency_s: FloatArray
     row: IntArray
-    """See `WindowRequests.row`."""
+    """The recorded row that each request copies (see `WindowRequests.row`)."""
 
 
 class MixedWindow:
@@ -67,7 +69,7 @@ class MixedWindow:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance, self._evictions = chance, evictions
         # A recorded time in the front end contains the wait for other requests, which depends on
-        # the other factors. If the front end is a factor, the model computes it.
+        # the other factors. So if the front end is a factor, the model computes this time.
         self._models_front_end = any(each.kind is FactorKind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
@@ -85,12 +87,12 @@ class MixedWindow:
     def replay_of(
         self, to_reset: Collection[int], metric: str, seed: str
     ) -> Callable[[], ReplayedLatencies]:
-        """A function that replays the window with some factors reset to the baseline.
+        """Return a function that replays the window with some factors reset to the baseline.
 
-        The random requests are drawn here, so that the returned functions can run in parallel.
+        The random requests are drawn in this call. So the returned functions can run in parallel.
 
         Args:
-            metric: a field of `replay.outcome.ReplayOutcome`.
+            metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
@@ -169,7 +171,7 @@ class MixedWindow:
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is FactorKind.ACCEPTANCE:
-                # Applies to requests of any length.
+                # The acceptance is replaced for requests of any length.
                 mixed = self._ranked(mixed, factor, "acceptance", _is_own)
             elif factor.kind is FactorKind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
@@ -181,8 +183,8 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[WindowRequests]:
-        """Requests of the group at the baseline's times of arrival. They have the window's lengths,
-        or the baseline's if the group is defined by length."""
+        """Requests of the group at the baseline's times of arrival. The requests have the window's
+        lengths. If the group is defined by length, they have the baseline's lengths."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -227,8 +229,9 @@ class MixedWindow:
         name: str,
         can_change: Callable[[WindowRequests], BoolArray] | None = None,
     ) -> WindowRequests:
-        """Replace each value in column `name` by the value with the same rank among the tenant's
-        requests in the baseline.
+        """Replace each value in the column `name`.
+
+        The new value has the same rank among the tenant's requests in the baseline.
 
         Args:
             can_change: returns which requests get another value. Default: `_can_change_length`.
@@ -255,8 +258,9 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """The window's own requests in the counted range, except groups that are defined by
-        length."""
+        """The window's own requests in the counted range.
+
+        Groups that are defined by length are excluded."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         return np.asarray(_is_own(requests) & ~np.isin(requests.group, long))
@@ -264,11 +268,14 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Give each prompt the cached share of a baseline request of the same tenant with a similar
-        length. The share is reduced by evictions whose cause is not reset.
+        """Give each prompt the cached share of a baseline request.
 
-        If prompts became longer and their length is not reset, the additional tokens count as new.
-        Each request then gets the cached tokens of the baseline request of the same rank.
+        The baseline request is of the same tenant and has a similar length. The share is reduced by
+        evictions whose cause is not reset.
+
+        If prompts became longer and their length is not reset, the additional tokens are assumed to
+        be new. Each request then gets the cached tokens of the baseline request whose prompt length
+        has the same rank.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -304,7 +311,7 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _without_evictions(self, mixed: WindowRequests, found: Evictions) -> WindowRequests:
-        """Raise the cached share of each request's repeated tokens to the baseline's share."""
+        """Raise the cached share of each request's repeated tokens to the share in the baseline."""
         own = np.flatnonzero(self._can_change_length(mixed))
         repeated = found.repeated_ratio[mixed.row[own]] * mixed.prompt_tokens[own]
         cached = mixed.cached_tokens.copy()
@@ -312,8 +319,7 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, in the baseline's shares. A random assignment
-        would make the arrivals at an engine burstier than a router does."""
+        """Assign the requests to the engines in turn, in the baseline's shares."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
@@ -361,8 +367,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Time shifts that move the baseline's stalls and paces into the window. A longer window
-        repeats the baseline."""
+        """Time shifts that move the baseline's stalls and paces into the window. If the window is
+        longer than the baseline, the baseline is repeated."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -388,23 +394,24 @@ class MixedWindow:
 
 
 def _is_own(requests: WindowRequests) -> BoolArray:
-    """The window's own requests in the counted range."""
+    """Return which requests are the window's own requests in the counted range."""
     return np.asarray((requests.row >= 0) & (requests.at_s >= 0))
 
 
 def transfers_of(recorded: Recorded) -> FloatArray:
-    """Seconds for which each request waited for a KV transfer: (n,).
+    """The seconds for which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins contain only the whole time for which vLLM held a request back, which is
-    returned instead.
+    Rows of older plugins report only the whole time for which vLLM held a request back. For these
+    rows, the whole time is returned.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """KV transfer time per token in the baseline divided by that in the window. Both are medians
-    over the requests with transfers; 1 if a range has none."""
+    """Return the KV transfer time per token in the baseline, divided by its value in the window.
+    The two values are medians over the requests with transfers. The result is 1 if a range has no
+    transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
@@ -416,7 +423,9 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
-    """Requests that fill a range of the wanted length: repeated, or only the last of them."""
+    """Return requests that fill a range of the wanted length.
+
+    They are repeated, or only the last are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -26,7 +26,7 @@ _LONGER: Final = {
 def grouped_by_rate(
     factors: Sequence[Factor], now: WindowRequests, usual: WindowRequests
 ) -> tuple[WindowRequests, WindowRequests]:
-    """The requests of the window and of the baseline, each request with its group."""
+    """Return the requests of the window and of the baseline, each request with its group."""
     longer_than = [_lower_bound(factors, each, now, usual) for each in factors]
     return _grouped(factors, now, longer_than), _grouped(factors, usual, longer_than)
 
@@ -34,11 +34,12 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
-    """The length above which a request belongs to a factor: 0 for all requests, infinite if there
-    are too few.
+    """The length above which a request belongs to a factor.
 
-    Also 0 if the rate of shorter requests grew and no other factor represents that growth. A factor
-    without a tenant leaves out tenants whose rate is a separate factor.
+    It is 0 for all requests, and infinite for too few.
+
+    The length is also 0 if the rate of shorter requests grew and no other factor represents that
+    growth. If a factor has no tenant, tenants whose rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0
@@ -55,8 +56,7 @@ def _lower_bound(
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is FactorKind.LONG_PROMPTS:
-        # A few very long prompts may not change the number of requests significantly, so all
-        # prompts longer than the baseline's longest belong to the factor.
+        # All prompts longer than the baseline's longest belong to the factor.
         bound = min(bound, float(of_usual.max()))
     if _applies_to_whole_tenant(factors, FactorKind.RATE, factor.tenant):
         return bound
@@ -68,8 +68,8 @@ def _lower_bound(
 def _grouped(
     factors: Sequence[Factor], requests: WindowRequests, longer_than: Sequence[float]
 ) -> WindowRequests:
-    """The requests with their groups. Factors of long requests have priority, then factors of one
-    tenant."""
+    """The requests with their groups. Factors of long requests have priority over other factors.
+    Among the other factors, factors of one tenant have priority."""
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))
     group = np.full(len(requests.at_s), -1)
@@ -84,7 +84,7 @@ def _grouped(
 def _longer_ratio(factor: Factor, now: WindowRequests, usual: WindowRequests) -> float:
     """The ratio by which the median length of other tenants' requests grew.
 
-    Uses all requests if the factor has no tenant, or if other tenants have too few requests.
+    All requests are used if the factor has no tenant, or if other tenants have too few requests.
     """
     medians = []
     for each in (now, usual):

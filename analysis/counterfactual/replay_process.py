@@ -21,7 +21,7 @@ def replayed(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> Explanation:
-    """Run `with_replayed_shares` in a child process."""
+    """Run `with_replayed_shares` in a child process, and return its explanation."""
     if (known := without_replay(explanation)) is not None:
         return known
     found, problem, _ = answer_in_child(

@@ -16,16 +16,17 @@ class WindowRequests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
-    """(n,) seconds since the start of the counted range, negative before it."""
+    """(n,) times of arrival in seconds since the start of the counted range. They are negative
+    before it."""
     prompt_tokens: IntArray
     output_tokens: IntArray
     cached_tokens: IntArray
     frontend_s: FloatArray
-    """(n,) NaN if the model of the front end computes them."""
+    """(n,) seconds in the front end, or NaN if the model of the front end computes them."""
     transfer_s: FloatArray
     grammar_s: FloatArray
     otherwise_held_s: FloatArray
-    """Held back for other reasons, such as an adapter."""
+    """Seconds in which the request was held back for other reasons, such as an adapter."""
     delivery_s: FloatArray
     streamed: BoolArray
     loaded: BoolArray
@@ -37,11 +38,11 @@ class WindowRequests:
     """(n,) the recorded row that each request copies: r for row r of the window, and −1 − r for row
     r of the baseline."""
     group: IntArray
-    """(n,) the factor that changes the rate of these requests; −1 for none."""
+    """(n,) the index of the factor that changes the rate of these requests, or −1 for none."""
 
     @property
     def held_s(self) -> FloatArray:
-        """Time in which the request could not be scheduled."""
+        """Seconds in which the request could not be scheduled."""
         return self.transfer_s + self.grammar_s + self.otherwise_held_s
 
     def take(self, rows: IntArray | BoolArray) -> Self:
@@ -50,7 +51,7 @@ class WindowRequests:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """All requests in order of time."""
+        """The requests of all `parts`, in order of time."""
         columns: dict[str, Any] = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
             for each in fields(cls)
@@ -66,7 +67,7 @@ def lengths_of(requests: WindowRequests, factor: Factor) -> IntArray:
 
 
 def of_tenant(requests: WindowRequests, tenant: str | None) -> BoolArray:
-    """Which requests belong to a tenant; None matches all."""
+    """Return which requests belong to a tenant. None matches all requests."""
     if tenant is None:
         return np.ones(len(requests.at_s), dtype=bool)
     return np.asarray(requests.tenant == tenant, dtype=bool)

@@ -14,7 +14,7 @@ _HOP_KEYS: Final = (
 
 
 def joined_json(request: JoinedRequest) -> dict[str, Any]:
-    """Users depend on the keys."""
+    """A joined request as a JSON object. Users depend on its keys."""
     last = request.last
     return {
         "trace_id": last["trace_id"],
@@ -55,7 +55,8 @@ SORTABLE: Final = (
     *JOINED_PHASES,
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
-"""The keys of phases are in the object `phases`."""
+"""The keys by which joined requests can be sorted. The keys of phases are in the object
+`phases`."""
 
 
 def sort_value(request: JoinedRequest, key: str) -> Any:

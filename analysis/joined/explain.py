@@ -1,10 +1,10 @@
-"""Explain the latency of joined requests: the phases that grew, and the causes in each pool.
+"""Explain the latency of joined requests by the phases that grew and the causes in each pool.
 
 A joined request was served by a prefill server and a decode server. A pool is the servers of one of
-these roles, whose engines have different work. The user's TTFT contains the whole time at the
-prefill engine. So the prefill pool is explained by the E2E at its servers, and the decode pool by
-the TTFT. An objective limits the whole request and cannot show which pool is too slow, so the
-verdict on a pool depends only on the growth.
+these roles. Engines of different pools have different work. The user's TTFT contains the whole time
+at the prefill engine. So the prefill pool is explained by the E2E at its servers, and the decode
+pool by the TTFT at its servers. An objective limits the whole request. It cannot show which pool is
+too slow, so the verdict on a pool depends only on the growth.
 """
 
 from collections import Counter, defaultdict
@@ -36,13 +36,15 @@ _PHASES: Final = {
     EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),
     EngineRole.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
 }
-"""The phases of each pool. The decode engine loads the KV cache, so the transfer is in its pool."""
+"""The phases of each pool. The decode engine loads the KV cache, so the transfer belongs to the
+decode pool."""
 POOL: Final = "pool"
 """The key of a cause's `where` that names the pool: `prefill` or `decode`."""
 
 
 class PhaseGrowth(NamedTuple):
-    """The mean seconds of a phase in the slowest joined requests."""
+    """The mean seconds of a phase in the slowest joined requests, in the baseline and in the
+    window."""
 
     phase: str
     baseline_s: float
@@ -51,7 +53,9 @@ class PhaseGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailGrowth:
-    """The mean latency of the slowest joined requests, which is the sum of their phases."""
+    """The mean latency of the slowest joined requests.
+
+    It is the sum of the mean seconds of their phases."""
 
     slowest_share: float
     baseline_s: float
@@ -61,8 +65,8 @@ class TailGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role. `excess_s` is the growth of its phases in the slowest joined
-    requests; None if unknown."""
+    """The servers of one role, and the explanation of their latency. `excess_s` is the growth of
+    the pool's phases in the slowest joined requests, or None if unknown."""
 
     role: EngineRole
     replicas: tuple[str, ...]
@@ -74,8 +78,8 @@ class Pool:
 class JoinedExplanation:
     """The latency of joined requests in a window, compared with a baseline.
 
-    `truncated`: only the newest rows of a range were joined. `growth` is None if the latency is
-    neither TTFT nor E2E, or if one of the ranges has no complete joined request.
+    `truncated` is True if only the newest rows of a range were joined. `growth` is None if the
+    latency is neither TTFT nor E2E, or if one of the ranges has no complete joined request.
     """
 
     requests: int
@@ -86,8 +90,8 @@ class JoinedExplanation:
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
-    """Explain the joined requests of a question. None if there are none, or if its labels select a
-    replica or an engine."""
+    """Explain the joined requests of a question. Return None if there are no joined requests, or if
+    the labels select a replica or an engine."""
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
     present = _read_span(engine, question.window, question.where)
@@ -117,8 +121,8 @@ def growth(
 ) -> TailGrowth | None:
     """How the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges, or
-    all.
+    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges.
+    Otherwise, all requests are used.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -136,7 +140,8 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, ...]]:
-    """The servers of each role. A server in both roles has the role of most of its requests."""
+    """The servers of each role. A server that served requests in both roles belongs to the role of
+    most of its requests."""
     hops: defaultdict[str, Counter[EngineRole]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
@@ -151,7 +156,7 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, .
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Name the pool of each cause's server."""
+    """Add to each cause at one server the name of the server's pool."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

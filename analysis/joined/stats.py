@@ -1,7 +1,7 @@
 """Counts, rates, percentiles and means of joined requests, by labels.
 
-A percentile of a phase covers only the requests that had this phase. Means of phases sum to the
-mean of the latency; percentiles do not.
+A percentile of a phase covers only the requests that had this phase. The means of the phases sum to
+the mean of the latency.
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +34,8 @@ _Phases = Mapping[str, float | None]
 class JoinedStats:
     """The statistics of each group of joined requests.
 
-    `truncated`: only the newest rows of the window were joined, and the rates are unknown.
+    `truncated` is True if only the newest rows of the window were joined. The rates are then
+    unknown.
     """
 
     groups: list[dict[str, Any]]
@@ -69,11 +70,11 @@ def answer_joined_stats(
 def joined_stats(
     requests: Iterable[JoinedRequest], by: Sequence[str], length_s: float | None
 ) -> list[dict[str, Any]]:
-    """The largest group first.
+    """The statistics of each group, the largest group first.
 
     Args:
         by: labels of `JOINED_DIMENSIONS`, or none for a single group.
-        length_s: the length of the window; None if unknown.
+        length_s: the length of the window, or None if unknown.
     """
     grouped: defaultdict[tuple[Any, ...], list[JoinedRequest]] = defaultdict(list)
     for each in requests:
@@ -126,7 +127,9 @@ def _mean(values_s: Sequence[float | None]) -> float | None:
 
 
 def _phase_means(requests: Sequence[_Phases]) -> dict[str, float | None]:
-    """A request without the phase counts as 0 s; None if no request has it."""
+    """The mean of each phase.
+
+    A request without the phase counts as 0 s. If no request has it, the mean is None."""
     return {
         phase: _mean([each[phase] for each in requests])
         if any(each[phase] is not None for each in requests)

@@ -11,12 +11,12 @@ PHASE_NAMES: Final[Mapping[str, str]] = {
 }
 
 MAX_SERVERS: Final = 6
-"""Listed servers of a pool."""
+"""Maximum number of listed servers of a pool."""
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
-    """The names of the first servers of a pool, and the number of the others. `shown` makes a name
-    safe for the output."""
+    """Return the names of the first servers of a pool, and the number of the others. `shown` makes
+    a name safe for the output."""
     text = ", ".join(map(shown, replicas[:MAX_SERVERS]))
     more = len(replicas) - MAX_SERVERS
     return f"{text} and {more} more" if more > 0 else text

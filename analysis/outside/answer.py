@@ -9,10 +9,10 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in order of time, which sum to the wait: from its start to the end of its
-answer. The time to the first event is `server` and `network` if the store has the server's row, and
-else `not_split`. `content` is the time from the first event to the first content, in which the
-model may send reasoning."""
+"""The phases of a probe in the order of time. They sum to the wait: the time from the start of the
+probe to the end of its answer. If the store has the server's row of the probe, the time to the
+first event is divided into `server` and `network`. Otherwise, it is `not_split`. `content` is the
+time from the first event to the first content."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -41,20 +41,22 @@ class FailedProbes:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The effect of the prefix cache on the time to the first event: a repeated prompt compared
-    with a new one."""
+    """The effect of the prefix cache on the time to the first event.
+
+    A repeated prompt is compared with a new prompt."""
 
     pairs: int
-    """A pair is a new prompt and its repetition, if the model answered both."""
+    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both
+    prompts."""
     new_s: float
-    """Median time of the new prompts."""
+    """Median time to the first event of the new prompts."""
     repeated_s: float
-    """Median of the repetitions."""
+    """Median time to the first event of the repetitions."""
     difference_s: float
-    """Median over the pairs of repetition − new prompt."""
+    """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
-    """The 95 % interval of the difference; None below 8 pairs."""
+    """The 95 % interval of the median difference, or None if there are fewer than 8 pairs."""
     cached_ratio: float | None
     """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 
@@ -81,39 +83,40 @@ class EndpointStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointResults:
-    """The results of the probes from one region to one endpoint. Latencies are of the model's
-    complete answers."""
+    """The results of the probes from one region to one endpoint. Latencies are computed from the
+    complete answers of the model."""
 
     region: str | None
     endpoint: str
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the store has the server's row of one of the probes, else `managed` if they
+    """`self-hosted` if the store has the server's row of a probe. Otherwise `managed` if the probes
     have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
     """Probes with a complete answer."""
     cached: int
-    """Probes that a gateway's cache answered, which latencies exclude."""
+    """Number of probes that a gateway's cache answered. Latencies do not include these probes."""
     not_sent: Mapping[str, int]
-    """Probes that were not sent (`over_budget`, `missed`) or that the prober stopped (`abort`), by
-    outcome. They are neither successes nor failures."""
+    """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
+    (`abort`), by outcome. These probes count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
-    """The most frequent first."""
+    """The reasons for failures, the most frequent first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
     wait_mean_s: float | None
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event, of probes with the server's row."""
+    """Time outside the server until the first event. Only probes with a row from the server are
+    included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """Cost of the probes at the list price; None without a price."""
+    """Cost of the probes at the list price, or None without a price."""
     certificate_ends_unix_s: float | None
     newest_unix_ns: int
     steps: Sequence[EndpointStep]
@@ -130,21 +133,23 @@ class OutsideQuestion:
 
     window: Window
     equals: Mapping[str, str | None]
-    """From `store.probes.LABELS`."""
+    """Labels that select the probes, from `store.probes.LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideAnswer:
-    """The probes of a window by place: endpoint, model and region."""
+    """The probes of a window by place (endpoint, model and region)."""
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """In order of endpoint, model and region."""
+    """The results for each place, sorted by endpoint, model and region."""
     left_out: int
-    """Number of places beyond the limit: those with the fewest failures, then the fewest probes."""
+    """Number of places that are left out. They have the fewest failures, and then the fewest
+    probes."""
     read: int
-    """Probes that were read, including those of omitted places."""
+    """Number of probes that were read. It includes the probes of places that are left out."""
     scale: float
-    """1 if all probes were read. In a long window, only a sample of the answered probes is read;
-    each stands for this many, and counts of answered probes are estimates."""
+    """1 if all probes were read. In a long window, only a sample of the answered probes is read.
+    Each probe of the sample then stands for this many probes, and counts of answered probes are
+    estimates."""
     step_s: int

@@ -7,7 +7,8 @@ from analysis.outside.answer import EndpointResults, Latency, OutsideAnswer
 
 
 def as_json(answer: OutsideAnswer) -> dict[str, Any]:
-    """A JSON object, with null for unknown values and times in unix seconds."""
+    """Return the answer as a JSON object, with null for unknown values and times in unix
+    seconds."""
     return {
         "from": answer.window.from_unix_ns / 1e9,
         "to": answer.window.to_unix_ns / 1e9,

@@ -32,7 +32,8 @@ COLUMNS: Final = (
 )
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""A longer gap between two stored probes, in usual intervals, lacks the result of at least one."""
+"""If the time between two stored probes is more than this many usual intervals, at least one result
+between them is missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -45,13 +46,14 @@ BoolArray = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of probes as columns, sorted by place (endpoint, model, region) and time."""
+    """The results of probes as columns, sorted by place (endpoint, model and region) and then by
+    time."""
 
     table: pa.Table
     at_unix_ns: IntArray
     answered: BoolArray
     measured: BoolArray
-    """(n,) whether the model answered the probe, not a cache in front of it."""
+    """(n,) whether the model answered the probe, and not a cache in front of the model."""
     counted: BoolArray
     seconds: dict[str, FloatArray]
     server_s: FloatArray
@@ -74,7 +76,8 @@ class Results:
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            scale: answered probes in the store / in the table; above 1 if the table is a sample.
+            scale: number of answered probes in the store / number in the table. It is above 1 if
+                the table is a sample.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
         server = np.array(server_s, dtype=np.float64)
@@ -99,7 +102,7 @@ class Results:
 
     @classmethod
     def answered_of(cls, table: pa.Table) -> BoolArray:
-        """Which probes got a complete answer."""
+        """Return which probes got a complete answer."""
         return cls._ended(table, _ANSWERED)
 
     @staticmethod
@@ -189,7 +192,9 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedPr
 def _cache(
     table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
-    """The effect of the prefix cache; None without pairs of a probe and its repetition."""
+    """The effect of the prefix cache.
+
+    Return None if there are no pairs of a probe and its repetition."""
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()

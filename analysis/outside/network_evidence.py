@@ -1,5 +1,6 @@
-"""Add the network time of probes to an explanation: evidence of the cause `network_or_client`, and
-the regions whose network time grew."""
+"""Add the network time of probes to an explanation.
+
+It is evidence of the cause `network_or_client`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,7 +50,7 @@ def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) 
 
 
 def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
-    """The network times of the regions whose median grew most, largest growth first."""
+    """Return the network times of the regions whose median grew most, the largest growth first."""
     before, now = (_by_region(engine, each) for each in (question.baseline, question.window))
     found = [
         NetworkTimes(region, before[region], now[region]) for region in before.keys() & now.keys()
@@ -59,8 +60,9 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """The growth of the median network time; None if its 95 % intervals before and now overlap, as
-    they do in 99.4 % of cases without a change."""
+    """The growth of the median network time.
+
+    Return None if its 95 % intervals in the baseline and in the window overlap."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
@@ -77,8 +79,9 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """The seconds outside the server until the first event, by region, of probes with the server's
-    row."""
+    """The seconds outside the server until the first event, by region.
+
+    Only probes with a row from the server are included."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}
@@ -93,8 +96,10 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """A percentile; None if it is unknown in both ranges, such as a P99 of fewer than 381
-    probes."""
+    """A percentile as evidence.
+
+    Return None if it is unknown in both ranges. For example, the P99 of fewer than 381 probes is
+    unknown."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

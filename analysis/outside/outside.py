@@ -14,7 +14,7 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MAX_ENDPOINTS: Final = 60
-"""Places (endpoint, model and region) in an answer."""
+"""Maximum number of places (endpoint, model and region) in an answer."""
 STEPS: Final = 48
 """Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
@@ -55,8 +55,8 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """The row numbers sorted by place, and the index at which each place starts. The last index is
-    the number of rows."""
+    """Return the row numbers sorted by place, and the index at which each place starts. The last
+    index is the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()

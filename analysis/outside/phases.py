@@ -12,11 +12,14 @@ COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
     """The seconds of each phase as (probes, PHASES). Each row sums to `e2e_s`.
 
-    An instant that is out of order, such as a first event after the end, is moved just far enough.
+    An instant that is out of order is moved just far enough to be in order. An example is a first
+    event after the end.
 
     Args:
-        seconds: of `COLUMNS`, (probes,), with NaN for unknown values; `e2e_s` is known.
-        server_s: (probes,) time to the first event at the server; NaN without the server's row.
+        seconds: the columns `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is
+            known.
+        server_s: (probes,) time to the first event at the server. NaN if the store has no row from
+            the server.
     """
     e2e_s = seconds["e2e_s"]
     set_up = [np.nan_to_num(seconds[name]) for name in SET_UP_PARTS]

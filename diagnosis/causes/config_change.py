@@ -30,12 +30,13 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Terms, and the prefixes of the arguments that can lengthen them."""
+"""Terms, and the prefixes of the names of arguments that can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the growth for requests to servers with a new configuration, minus the growth that the
-    workload caused."""
+    """Claim the growth for requests to servers with a new configuration.
+
+    The growth that the workload caused is subtracted."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
@@ -90,8 +91,10 @@ def detect(case: DiagnosisCase) -> Claim | None:
 
 
 def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float:
-    """Return log(running / allowed), at least 0: the baseline's concurrent requests (99th
-    percentile) and the new max_num_seqs. 0 if max_num_seqs did not change."""
+    """Return log(running / allowed), at least 0.
+
+    `running` is the 99th percentile of concurrent requests in the baseline. `allowed` is the new
+    max_num_seqs. Return 0 if max_num_seqs did not change."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )

@@ -15,7 +15,7 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the step time that other requests' decodes add."""
+    """Claim the step time that the decodes of other requests add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)

@@ -11,8 +11,9 @@ SUMMARY = "the encoder of images or audio takes more time"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the additional time of the encoder in a request's own prefill, and the additional waits
-    that the encoder's work for other requests causes."""
+    """Claim the additional time of the encoder in a request's own prefill.
+
+    Also claim the waits that the encoder causes for other requests."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

@@ -18,8 +18,9 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the wait for a hung engine, the delay by the restart that ends the hang, and the delay
-    at the servers that served its requests."""
+    """Claim the wait for a hung engine, and the delay by the restart after the hang.
+
+    Also claim the delay at other servers that served the requests of the hung engine."""
     found = hangs_in_window(case)
     if not found:
         return None
@@ -62,7 +63,7 @@ def _server(hang: EngineHang, case: DiagnosisCase) -> str:
 
 
 def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None, float | None]:
-    """Return the largest value of an engine's gauge in the baseline and in the window. It is
+    """Return the largest value of an engine's gauge in the baseline and in the window. The gauge is
     largest at the end of the hang, after the hot blocks."""
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)

@@ -18,8 +18,9 @@ SUMMARY = "the engine stopped for a moment: all of its requests waited at the sa
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the step time that the scheduled work does not explain (the stall), and the time that
-    requests wait during stalls."""
+    """Claim the step time that the scheduled work does not explain (the stall).
+
+    Also claim the time that requests wait during stalls."""
     if steady_surplus(case) or adapters_are_loading(case):
         return None
     stalled_s = stalled_while_queued_s(case)

@@ -17,13 +17,12 @@ SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down 
 
 _CLOCK = 0.95
 """Maximum clock ratio (now / before) of a throttled GPU. On an H200, the mean clock over 20 s
-varied by 0.1 %, and fell by up to 4 % while another process used the GPU."""
+varied by 0.1 %. It fell by up to 4 % while another process used the GPU."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the slowdown of servers with lower GPU clocks or with throttle reasons. If other
-    processes use the same hardware, claim only the part of the slowdown that the lower clocks
-    explain."""
+    processes use the hardware, claim only the slowdown that the lower clocks explain."""
     times = slow_servers_showing(case, _is_throttled)
     if not times:
         return None
@@ -62,11 +61,11 @@ def _is_throttled(case: DiagnosisCase) -> bool:
 
 
 def _share_of_clock(case: DiagnosisCase, slower: float) -> float:
-    """Return the share of the slowdown (factor `slower`) that the lower clock explains; 1 if no
-    other process uses the hardware, or if the clock is unknown.
+    """The share of the slowdown (factor `slower`) that the lower clock explains.
 
-    A clock at 96 % lengthens a step by at most 1 / 0.96. On an H200, another process caused this
-    clock, but steps took 1.9 times as long.
+    The share is 1 if no other process uses the hardware, or if the clock is unknown.
+
+    A clock at 96 % makes a step at most 1 / 0.96 times as long.
     """
     before, now = gpu_mean(case, "sm_clock_hz")
     if not before or not now or not others_use_hardware(case):

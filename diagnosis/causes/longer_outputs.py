@@ -27,8 +27,8 @@ _LEVERS: Final = {
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time of the additional tokens, and the wait for the places in the batch that
-    requests keep longer. `decode_batch_growth` claims added requests with long outputs."""
+    """Claim the time of the additional tokens, and the wait for places in the batch. If long
+    requests were only added, `decode_batch_growth` claims the growth."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}

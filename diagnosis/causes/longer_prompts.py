@@ -13,7 +13,7 @@ SUMMARY = "the prompts became longer: the servers are as fast as before but have
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the prefill time of the additional tokens. If all prompts became longer, include the
+    """Claim the prefill time of the additional tokens. If all prompts became longer, also claim the
     time by which the prefills delay other requests."""
     if not case.workload.prompts_grew:
         return None  # prompts of all requests are as long as before, on average

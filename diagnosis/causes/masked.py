@@ -1,13 +1,15 @@
-"""Find masked causes: they delay many requests, but a larger cause delays the slowest requests
-more.
+"""Find masked causes.
 
-Pure. The detectors run again on a wider tail. For each cause found there, `alone` is what the cause
-adds to the slow requests' mean latency as the only cause, and `here` what it adds beside all
-others. A cause is masked if `here` is less than `NAMED_SHARE` of what all causes add.
+They delay many requests, but a larger cause delays the slowest requests more.
+
+Pure. The detectors run again on a wider tail, which has a larger share of the requests. For each
+cause in the wider tail, `alone` is the time that it adds without other causes. `here` is the time
+that it adds to all other causes. A cause is masked if `here` is less than `NAMED_SHARE` of the time
+that all causes add.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
-Source: Shapley value (1953) of a game with two players: the cause, and all others.
+Source: Shapley value (1953) of a game with two players: the cause, and all other causes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +28,7 @@ WIDE: Final = 0.5
 
 
 class MaskedCause(NamedTuple):
-    """The claim and the share of a masked cause."""
+    """The claim of a masked cause, and its share."""
 
     claim: Claim
     share: float
@@ -34,7 +36,9 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the size of the wider tail; None if `share` is already as large."""
+    """The size of the wider tail.
+
+    Return None if `share` is already as large."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -73,7 +77,7 @@ def masked_causes(
 
 
 class _WithoutCauses:
-    """The mean latency that the slow requests would have without some of the causes."""
+    """Computes the mean latency that the slow requests would have without some of the causes."""
 
     def __init__(
         self, wide: DiagnosisCase, claims: Sequence[Claim], slow: SortedLatencies, share: float

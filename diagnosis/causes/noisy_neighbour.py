@@ -10,8 +10,9 @@ SUMMARY = "another process uses the same GPU or CPUs, so the server gets less of
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the slowdown of servers with one of these problems: other processes use the GPU, other
-    processes use more CPUs, or the hypervisor steals CPU time."""
+    """Claim the slowdown of servers that share their hardware.
+
+    Other processes use the GPU or more CPUs, or the hypervisor steals CPU time."""
     times = slow_servers_showing(case, others_use_hardware)
     if not times:
         return None

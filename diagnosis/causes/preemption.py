@@ -12,11 +12,12 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time in which requests are evicted or computed again, and the wait for the places
-    in the batch that they keep longer.
+    """Claim the time in which requests are evicted or computed again.
 
-    If longer outputs and fewer KV blocks together caused the preemptions, also claim the wait for
-    KV blocks, and for the places of requests with longer outputs.
+    Also claim the wait for places in the batch.
+
+    Longer outputs and fewer KV blocks together may have caused the preemptions. Then also claim the
+    wait for KV blocks, and for places of requests with longer outputs.
     """
     seats = wait_weights(case, drivers.PREEMPTION)
     if outgrown(case):

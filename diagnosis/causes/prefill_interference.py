@@ -15,7 +15,9 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time by which longer or more prompts of other requests delay decodes.
+    """Claim the delay of decodes by the prefills of other requests.
+
+    Only the delay by longer prompts or more prompts counts.
 
     If each long prompt fits into one step, also claim the wait before the first token. Otherwise,
     `long_prompt_blocking` claims this wait.

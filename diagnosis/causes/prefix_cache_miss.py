@@ -12,8 +12,9 @@ SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the prefill of tokens that are no longer cached, and the delay by other requests' cache
-    misses."""
+    """Claim the prefill of tokens that are no longer cached.
+
+    Also claim the delay by the cache misses of other requests."""
     if case.demand.log_uncached <= NOISE:
         return None
     return Claim(

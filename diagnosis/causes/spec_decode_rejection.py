@@ -13,8 +13,10 @@ SUMMARY = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time per token that fewer accepted drafts add, beyond the slowdown of prefills, and
-    the wait for the places in the batch that requests keep longer."""
+    """Claim the time per token that fewer accepted drafts add, and the wait for places in the
+    batch.
+
+    Only the slowdown beyond the slowdown of prefills counts."""
     share = drivers.drafts_share(case)
     if not share:
         return None

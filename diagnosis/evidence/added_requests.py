@@ -18,13 +18,13 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, IntArray, Reques
 
 MIN_EXCESS: Final = 3.1
 """Minimum excess of the number of long requests over the expected number, in standard deviations.
-Among 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger
-excess."""
+Of 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger excess.
+"""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
-"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution: 1 % are larger by
-chance (Smirnov, 1948)."""
+"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. By chance, 1 % of the
+statistics are larger (Smirnov, 1948)."""
 
 
 @cached_per_case
@@ -40,7 +40,7 @@ def outputs_were_added(case: DiagnosisCase) -> bool:
 
 
 def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
-    """Return whether some tenants added long requests while the other tenants' lengths did not
+    """Return whether some tenants added long requests while the lengths of other tenants did not
     grow."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
@@ -76,9 +76,8 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
     The number of prompts longer than two steps must have grown more than the number of shorter
-    prompts, or, if all prompts became longer, beyond chance. The size of a step is the largest
-    number of other requests' prompt tokens that any step computed. The limit is two steps, because
-    decodes use a part of each step's tokens.
+    prompts. If all prompts became longer, it must have grown beyond chance. The size of a step is
+    the largest number of other requests' prompt tokens that any step computed.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -103,7 +102,7 @@ def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: DiagnosisCase, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate without added long requests."""
+    """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
@@ -125,8 +124,9 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sorted lengths of a tenant's requests (None: of all) in the baseline and in the
-    hot blocks."""
+    """Return the sorted lengths of a tenant's requests in the baseline and in the hot blocks.
+
+    If `tenant` is None, all requests are used."""
     ranges = case.before, case.hot_requests
     key = "lengths", tokens, tenant is None
     if key not in case.cache:
@@ -157,7 +157,9 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which requests were added; infinite if none were (`were_added`)."""
+    """The length above which requests were added.
+
+    The length is infinite if none were added (`were_added`)."""
     bound = longer_than(now, before, scale)
     return bound if were_added(now, before, scale, bound) else inf
 
@@ -168,11 +170,12 @@ def were_added(
     scale: float,
     bound: float | None = None,
 ) -> bool:
-    """Return True if long requests were added, False if all requests became longer.
+    """Return True if long requests were added, and False if all requests became longer.
 
-    Ordinary requests are at most as long as the baseline's median. Long requests were added if the
-    rate of the ordinary requests changed less than the rate of all requests, and the lengths of the
-    ordinary requests have the same distribution as before (Kolmogorov-Smirnov test).
+    Ordinary requests are at most as long as the baseline's median. Long requests were added if two
+    conditions hold. The rate of the ordinary requests changed less than the rate of all requests.
+    The lengths of the ordinary requests have the same distribution as before (Kolmogorov-Smirnov
+    test).
 
     Args:
         now: the lengths in the window, in tokens.
@@ -205,11 +208,13 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 
 
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return a length that all added requests exceed; infinite if the growth may be due to chance.
+    """Return a length that all added requests exceed.
 
-    It is the length above which the excess over the expected number of requests is largest, in
-    standard deviations. The expected number is the baseline's, multiplied by the growth factor of
-    the short requests: those up to the baseline's median. For the arguments, see `were_added`.
+    The length is infinite if the growth may be due to chance.
+
+    The result is the length above which the number of requests most exceeds the expected number, in
+    standard deviations. The expected number is the baseline's number, multiplied by the growth
+    factor of the short requests (up to the baseline's median). For the arguments, see `were_added`.
     """
     if not min(now.size, before.size):
         return inf
@@ -225,8 +230,9 @@ def excess_above(
     before: FloatArray | IntArray,
     scale: float,
 ) -> FloatArray:
-    """Return, for each length, the excess of the number of requests above it (see `longer_than`),
-    in standard deviations of a difference of Poisson counts."""
+    """The excess of the number of requests above each length (see `longer_than`).
+
+    The unit is the standard deviation of a difference of Poisson counts."""
     median = np.median(before)
     ordinary = [max(int((each <= median).sum()), 1) for each in (now, before)]
     growth = max(ordinary[0] / ordinary[1], scale)

@@ -1,4 +1,4 @@
-"""A decorator that caches a function's results in each case. Pure."""
+"""A decorator that caches the results of a function in each case. Pure."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -2,8 +2,8 @@
 demand for the resource that requests wait for.
 
 Pure. The demand is a product of factors, for example rate × prompt length. Each factor that grew is
-a driver. Its share is the logarithm of its growth, divided by the sum of these logarithms. If no
-factor grew, the wait remains unexplained.
+a driver. The share of a driver is the logarithm of its growth, divided by the sum of these
+logarithms over all drivers. If no factor grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,8 @@ OWN_PREFILL: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 """The terms of a request's own prefill, with the encoder's time."""
 
 DriverShares = Mapping[str, float]
-"""The share of each driver in the growth of a wait. The shares sum to 1; empty if no driver was
-found."""
+"""The share of each driver in the growth of a wait. The shares sum to 1. The mapping is empty if no
+driver was found."""
 
 _QUICK: Final = 0.05
 """Quantile of times per token. The fastest requests and transfers did not wait for others."""
@@ -59,7 +59,9 @@ _QUICK: Final = 0.05
 
 @cached_per_case
 def for_prefill(case: DiagnosisCase) -> DriverShares:
-    """Prefill work = rate × prompt length × uncached share × slowdown."""
+    """Divide the growth of prefill work among its drivers.
+
+    The work is rate × prompt length × uncached share × slowdown."""
     demand = case.demand
     return _shares(
         case,
@@ -76,8 +78,8 @@ def for_prefill(case: DiagnosisCase) -> DriverShares:
 
 
 def _log_of_encoder(case: DiagnosisCase) -> float:
-    """Return log(own / (own − added)). `own` is the mean time of a request's own prefill, `added`
-    the growth of the encoder's mean time."""
+    """Return log(own / (own − added)). `own` is the mean time of a request's own prefill. `added`
+    is the growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
     added_s = encoder_added_s(case)
     return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
@@ -85,8 +87,9 @@ def _log_of_encoder(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_added_s(case: DiagnosisCase) -> float:
-    """Return the growth of the encoder's mean seconds per request; 0 if it may be due to chance, or
-    if the time in the baseline is unknown."""
+    """The growth of the encoder's mean seconds per request.
+
+    Return 0 if the growth may be due to chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
     # Test the growth over the whole window, because the hot blocks (the blocks of time with nearly
     # all slow requests) contain too few images.
@@ -97,8 +100,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_share(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the encoder's share in the growth of its own prefill: (n,). 0
-    if either did not grow."""
+    """Return the encoder's share in the growth of each slow request's own prefill: (n,). The share
+    is 0 if the encoder's time or the prefill did not grow."""
     none = np.zeros(len(case.slow))
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
@@ -114,7 +117,7 @@ def encoder_share(case: DiagnosisCase) -> FloatArray:
 def _log_of_stalls(case: DiagnosisCase) -> float:
     """Return log(step time with stalls / step time without stalls).
 
-    Requests that arrive during a stall start together, so they wait for each other's prefills.
+    Requests that arrive during a stall start together.
     """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
@@ -122,7 +125,9 @@ def _log_of_stalls(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def for_frontend(case: DiagnosisCase) -> DriverShares:
-    """API server's work = rate × prompt length × time per prompt token."""
+    """Divide the growth of the API server's work among its drivers.
+
+    The work is rate × prompt length × time per prompt token."""
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
     before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
@@ -135,8 +140,9 @@ def for_frontend(case: DiagnosisCase) -> DriverShares:
 
 
 def _quick_s_a_token(requests: Requests) -> float | None:
-    """Return the API server's seconds per prompt token, measured on requests that did not wait
-    there; None if there are too few."""
+    """Return the API server's seconds per prompt token, from requests that did not wait there.
+
+    Return None if there are too few such requests."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
     return float(np.quantile(known, _QUICK)) if known.size >= MIN_REQUESTS else None
@@ -144,7 +150,9 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: DiagnosisCase) -> DriverShares:
-    """Demand for adapter slots = adapters in use × rate × time that a request uses its adapter."""
+    """Divide the growth of the demand for adapter slots among its drivers.
+
+    The demand is adapters in use × rate × time that a request uses its adapter."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
@@ -162,8 +170,9 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Demand for KV blocks = rate × time that a request keeps its blocks × own tokens per request /
-    blocks."""
+    """Divide the growth of the demand for KV blocks among its drivers.
+
+    The demand is rate × time that a request keeps its blocks × own tokens per request / blocks."""
     demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
@@ -193,8 +202,9 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens of a request when half of its output is generated, without
-    cached prompt tokens: other requests share their blocks."""
+    """Return the mean number of tokens of a request when half of its output is generated.
+
+    Cached prompt tokens are not counted, because other requests share their blocks."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -202,8 +212,10 @@ def _held_tokens(requests: Requests) -> float | None:
 
 @cached_per_case
 def log_of_fewer_blocks(case: DiagnosisCase) -> float:
-    """Return log(capacity before / capacity now) of the KV cache; 0 if it did not fall. The
-    capacity is computed from the cache usage and the tokens of the running requests."""
+    """Return log(capacity before / capacity now) of the KV cache.
+
+    Return 0 if the capacity did not fall. The capacity is computed from the cache usage and the
+    tokens of the running requests."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -215,8 +227,8 @@ def log_of_fewer_blocks(case: DiagnosisCase) -> float:
 
 
 def demand_share(case: DiagnosisCase, log_of_another: float) -> float:
-    """Return the share of a wait that the growth of demand causes. `log_of_another`, log(capacity
-    before / capacity now), causes the rest."""
+    """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
+    rest. `log_of_another` is log(capacity before / capacity now)."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -228,8 +240,10 @@ def _log_residence(case: DiagnosisCase) -> float:
 
 
 def _adapters(requests: Requests) -> float | None:
-    """Return the effective number of adapters, exp(entropy of their shares of the requests),
-    multiplied by the share of requests that need one."""
+    """Return the effective number of adapters, multiplied by the share of requests that need an
+    adapter.
+
+    The effective number is exp(entropy of the adapters' shares of the requests)."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]
@@ -241,9 +255,11 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: DiagnosisCase) -> DriverShares:
-    """Demand for the network link = rate × tokens fetched × time per token.
+    """Divide the growth of the demand for the network link among its drivers.
 
-    The time per token is measured on the fastest transfers, which did not wait.
+    The demand is rate × tokens fetched × time per token.
+
+    The time per token is measured on the fastest transfers.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -266,8 +282,10 @@ def for_link(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_step(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the wait for the end of a step: the mean
-    seconds that it adds to the prefill and decode of a request. The means include fast requests."""
+    """Divide the growth of the wait for the end of a step among its drivers.
+
+    A share is proportional to the mean seconds that the driver adds to a request's prefill and
+    decode. The means include fast requests."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -285,7 +303,9 @@ def for_step(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: DiagnosisCase) -> DriverShares:
-    """Demand for places in the batch = rate × time that a request keeps its place."""
+    """Divide the growth of the demand for places in the batch among its drivers.
+
+    The demand is rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
     # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
     # and the drivers explain this growth.
@@ -313,9 +333,9 @@ def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -
 def _of_rate(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
-    The fleet's growth is attributed to one tenant, to all tenants, or to repeated requests. The
-    growth of the slow servers' share of the requests is attributed to the router, or to a server
-    that is away.
+    The growth of the fleet's rate is attributed to one tenant, to all tenants, or to repeated
+    requests. The growth of the slow servers' share is attributed to the router, or to a server that
+    is away.
     """
     demand = case.demand
     skew = away = 0.0
@@ -341,8 +361,9 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver for the tenant whose rate grew most: a flood, longer prompts, longer
-    outputs or more load."""
+    """The driver for the tenant whose rate grew most.
+
+    The driver is a flood, longer prompts, longer outputs or more load."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

@@ -13,12 +13,13 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _CHANCE: Final = 0.01
-"""Significance level: maximum probability that a tenant's share is due to chance."""
+"""Significance level: the maximum probability that a tenant's share is due to chance."""
 
 
 def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth in tokens; None if its share is too small or
-    may be due to chance.
+    """The tenant that caused most of the growth in tokens.
+
+    Return None if its share is too small or may be due to chance.
 
     Args:
         tokens: "prompt_tokens" or "output_tokens".
@@ -44,8 +45,7 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
 
 
 def _added_requests(case: DiagnosisCase, tokens: str) -> float:
-    """Return the number of added requests, from the growth of the sums of tokens and of squared
-    tokens, as if all had the same length."""
+    """Return the number of added requests, as if all of them had the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -56,8 +56,10 @@ def _added_requests(case: DiagnosisCase, tokens: str) -> float:
 
 
 def _chance_of(share: float, usual_share: float, requests: float) -> float:
-    """Return an upper bound (Chernoff, 1952) of the probability that a tenant with the usual share
-    `usual_share` sends at least `share` of the requests by chance."""
+    """An upper bound of the probability of a tenant's share (Chernoff, 1952).
+
+    It is the probability that a tenant with the share `usual_share` sends at least `share` of the
+    requests by chance."""
     if share <= usual_share:
         return 1.0
     if not usual_share:
@@ -71,8 +73,9 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 def tenant_evidence(
     case: DiagnosisCase, tokens: str
 ) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return a claim's label, evidence and rate limit for the tenant that raised the demand; all
-    empty without one."""
+    """Return a label, evidence and a rate limit for the tenant that raised the demand.
+
+    All are empty if there is no such tenant."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

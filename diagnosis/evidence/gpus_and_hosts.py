@@ -1,4 +1,5 @@
-"""Measurements of GPUs and hosts, as pairs (baseline, window). None: unknown. Pure."""
+"""Measurements of GPUs and hosts, as pairs of the values in the baseline and in the window. None
+means an unknown value. Pure."""
 
 from typing import Final
 
@@ -11,11 +12,10 @@ from diagnosis.inputs.servers import Samples
 Pair = tuple[float | None, float | None]
 
 MORE_SAMPLES: Final = 0.2
-"""Minimum increase of the share of GPU samples that report an observation: 0 without a fault, near
-1 with one."""
+"""Minimum increase of the share of GPU samples that report an observation."""
 _FOREIGN_CPUS: Final = 0.3
-"""Minimum increase of the CPUs that other processes use or the hypervisor takes. On the host of an
-H200 without a fault, other processes used 0.20 to 0.27 CPUs."""
+"""Minimum increase of the number of CPUs that other processes use or the hypervisor takes. On the
+host of an H200 without a fault, other processes used 0.20 to 0.27 CPUs."""
 
 
 def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
@@ -47,8 +47,10 @@ def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None
 
 
 def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return the deviation in the baseline and in the window, and the name, of the GPU that
-    deviates most in the window. All are None if no replica has several GPUs.
+    """Return the deviations and the name of the GPU that deviates most in the window.
+
+    The deviations are of the baseline and of the window. All values are None if no replica has
+    several GPUs.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
     median.
@@ -134,10 +136,11 @@ def _foreign_cpus(engines: Samples, rows: BoolArray) -> float | None:
 
 
 def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> float:
-    """Return a counter's increase per second, summed over a replica's processes or engines; the
-    mean over the replicas.
+    """A counter's increase per second, summed over a replica's processes or engines.
 
-    Several samples may report the same process or engine, and it counts once.
+    The result is the mean over the replicas.
+
+    If several samples report the same process or engine, it counts once.
     """
     which, replica = engines.number(each), engines.replica
     known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)

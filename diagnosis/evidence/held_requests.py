@@ -1,7 +1,8 @@
-"""Find why the scheduler holds requests back although the batch has room: they wait for an adapter,
-a KV transfer or a grammar.
+"""Find why the scheduler holds requests back although the batch has room.
 
-Pure. Rows of older plugins do not contain the seconds of each reason; it is then inferred.
+The requests wait for an adapter, a KV transfer or a grammar.
+
+Pure. Rows of older plugins do not contain the seconds of each reason. The reason is then inferred.
 """
 
 from typing import Final
@@ -14,20 +15,18 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _SOME_WAITING: Final = 0.02
-"""Minimum mean number of requests that wait for an adapter: one in 50 samples. In simulations of
-adapter loading, the median is 15."""
+"""Minimum mean number of requests that wait for an adapter: one request in 50 samples."""
 _HELD: Final = 0.1
-"""Adapters count as being loaded if waits for them cause more than this share of the growth. In
-simulations of adapter loading, the share is near 1."""
+"""Adapters count as being loaded if waits for adapters cause more than this share of the growth."""
 
 
 WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")
-"""Terms in which all requests wait because the engine loads an adapter."""
+"""Terms for the time in which all requests wait because the engine loads an adapter."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
-    """Return, for each slow request, the share of its held time (`queue_held_s`) that a reason
-    explains: (n,). NaN if the row reports no reasons.
+    """Return the share of each slow request's held time (`queue_held_s`) that a reason explains:
+    (n,). The share is NaN if the row reports no reasons.
 
     Args:
         reason: the column with the seconds of this reason, such as `grammar_s`.
@@ -60,7 +59,7 @@ def adapters_are_loading(case: DiagnosisCase) -> bool:
 
 
 def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time that its adapter explains: (n,)."""
+    """Return the share of each slow request's held time that its adapter explains: (n,)."""
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):
         adapter = adapter * (1.0 - fetches_kv(case))
@@ -68,7 +67,6 @@ def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
 
 
 def fetches_kv(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time that its KV transfer explains:
-    (n,)."""
+    """Return the share of each slow request's held time that its KV transfer explains: (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
     return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

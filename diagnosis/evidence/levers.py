@@ -1,5 +1,6 @@
-"""Build levers: actions with a flag, its current value (from the engine's start) and a value to
-try. Pure."""
+"""Build levers: actions with a flag, its current value and a value to try.
+
+The current value comes from the start of the engine. Pure."""
 
 from typing import Final
 
@@ -30,8 +31,7 @@ def rate_limit(tenant: str, before: float, now: float) -> Lever:
 
 
 _MIN_RATE: Final = 0.01
-"""Minimum share of a tenant's requests that a rate limit admits: a tenant without earlier requests
-is not blocked completely."""
+"""Minimum share of a tenant's requests that a rate limit admits."""
 
 
 def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
@@ -46,8 +46,8 @@ def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
 
 
 def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever that changes a flag. Its text shows the current value if known: "(now 512)"
-    or, with a factor, "(512 → 1024)"."""
+    """Return a lever that changes a flag. If the current value is known, the action's text contains
+    it. Examples are "(now 512)", or "(512 → 1024)" with a factor."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -59,5 +59,5 @@ def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = No
 
 
 def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return a lever if the flag's current value is `value`, otherwise none."""
+    """Return one lever if the flag's current value is `value`. Otherwise, return no lever."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

@@ -1,7 +1,7 @@
 """Measure changes of the traffic while all servers serve requests and are warm. Pure.
 
-A restart causes cache misses and uneven routing. If these also occur without a restart, they have
-another cause.
+A restart causes cache misses and uneven routing. If misses or uneven routing also occur without a
+restart, they have another cause.
 """
 
 from math import log
@@ -24,7 +24,7 @@ def prompts_grew_over_window(case: DiagnosisCase) -> bool:
 @cached_per_case
 def log_skew_outside_restarts(case: DiagnosisCase) -> float:
     """Return log(now / before) of the slow servers' share of the requests. Requests that arrive
-    while a server is away are excluded, because the others serve its requests."""
+    while a server is away are excluded."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < MIN_REQUESTS:
         return 0.0

@@ -1,7 +1,7 @@
 """Find engine starts and hangs that may have delayed the slow requests. Pure.
 
-A server that restarts or hangs is away. After a start, it is warm when its queue has its usual
-length again.
+A server that restarts or hangs is away. After a start, a server is warm when its queue has its
+usual length again.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ _LOADING_S = 120.0
 MAX_WARM_S = 120.0
 """Maximum time, in seconds, until a started server is warm."""
 _ERRORS = 2.0
-"""The share of slow requests grew clearly if it exceeds its limit by this number of standard errors
-(95 % of a normal distribution). The limit is the baseline's share, multiplied by
-`TAIL_GROWTH_RATIO` or a value of `BODY_GROWTH_RATIOS`."""
+"""The share of slow requests grew clearly if it exceeds its limit by this number of standard
+errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of
+`BODY_GROWTH_RATIOS`."""
 _MIN_WARM_S = 15.0
 """Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
 outcomes of 150 simulated cases are the same."""
@@ -34,8 +34,8 @@ _PAUSE_S = 5.0
 
 
 def restarts(case: DiagnosisCase) -> list[EngineStart]:
-    """Return the engine starts in or shortly before the window, in order of time. The replica must
-    have served requests in the baseline, or slow requests in the window."""
+    """Return the engine starts in or shortly before the window, in order of time. The replica of a
+    start must have served requests in the baseline, or slow requests in the window."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(MAX_WARM_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -53,8 +53,8 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
-    """Return the hangs that kept some requests from ending. An engine that later finishes its
-    requests only stalled."""
+    """The hangs that kept some of the window's requests from ending. If an engine later finishes
+    its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
     if not hung.any():
         return []
@@ -86,8 +86,9 @@ def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
 
 
 def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> BoolArray:
-    """Return whether each request was in progress while an engine loaded, or was received up to
-    `warm_s` seconds after it was ready: (n,)."""
+    """Return whether each request was in progress while an engine loaded: (n,).
+
+    Requests that were received up to `warm_s` seconds after the engine was ready also count."""
     since_ready_s = (requests.received_unix_ns - start.at_unix_ns) / 1e9
     loading_s = _LOADING_S if start.loading_s is None else start.loading_s
     taken_s = np.nan_to_num(requests.number("e2e_s"), nan=np.inf)
@@ -95,8 +96,9 @@ def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> Bool
 
 
 def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
-    """Return the seconds, at most 120, from a start until the queue has its usual length again; the
-    largest over all starts."""
+    """Return the seconds, at most 120, from a start until the queue has its usual length again.
+
+    If there are several starts, the largest value is returned."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -126,11 +128,11 @@ def around_starts(
     requests: Requests | None = None,
     warm_s: float | None = None,
 ) -> BoolArray:
-    """Return whether each request was in progress around one of these starts, while the server was
-    away or not yet warm (by default `warm_after_s`): (n,).
+    """Return whether each request was in progress around one of these starts: (n,).
 
-    The other servers serve the requests of a server that is away. Their requests count too, up to a
-    minute after the start.
+    The server was away or not yet warm (by default `warm_after_s`).
+
+    Requests to other servers count too, up to a minute after the start.
     """
     requests = case.slow if requests is None else requests
     warm_s = warm_after_s(case, started) if warm_s is None else warm_s
@@ -143,8 +145,9 @@ def around_starts(
 
 
 def cold(case: DiagnosisCase) -> BoolArray:
-    """Return whether each of the window's requests was in progress while its server loaded, or was
-    received up to two minutes after the start: (n,)."""
+    """Return whether each request of the window was in progress while its server loaded: (n,).
+
+    Requests up to two minutes after the start also count."""
     found = np.zeros(len(case.now), dtype=np.bool_)
     for start in restarts(case):
         own = case.now.of_engine(start.replica, start.engine)
@@ -153,8 +156,9 @@ def cold(case: DiagnosisCase) -> BoolArray:
 
 
 def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
-    """Return whether each of the window's requests was in progress while any server loaded or hung,
-    or was received just after a start: (n,)."""
+    """Return whether each request of the window was in progress while any server was away: (n,).
+
+    Requests just after a start also count."""
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
         found |= _during_start(case.now, start, _MIN_WARM_S)
@@ -171,11 +175,10 @@ def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term, its growth at other times divided by its growth around the starts, in
-    [0, 1].
+    """Return the growth of each term at other times / its growth around the starts, in [0, 1].
 
     The growth at other times is measured on the slowest requests that did not arrive around the
-    starts; empty if there are too few.
+    starts. The result is empty if there are too few of them.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -222,8 +225,9 @@ def deploys(case: DiagnosisCase) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: DiagnosisCase) -> bool:
-    """Return whether requests with a new configuration remain slower than the baseline's after the
-    servers are warm. Most of the tail arrives before that, so the tail alone does not show it."""
+    """Return whether requests with a new configuration remain slow after the servers are warm.
+
+    They are compared with the baseline's requests."""
     configs = new_configs(case)
     if not configs:
         return False

@@ -1,7 +1,9 @@
-"""Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
+"""Find requests that repeat an aborted request.
 
-Pure. A repetition has the same tenant, model, adapter and prompt length, and arrives shortly after
-the abort. The number that is expected by chance is subtracted.
+The client gave up and sent the same prompt again.
+
+Pure. A repetition has the same tenant, model, adapter and prompt length as the aborted request. It
+arrives shortly after the abort. The number of repetitions that is expected by chance is subtracted.
 """
 
 from typing import Final, NamedTuple
@@ -14,17 +16,15 @@ from diagnosis.growth.demand import MIN_SHARE
 from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
-"""Maximum time from an abort to the repetition, in microseconds. Source: INITIAL_RETRY_DELAY of the
-OpenAI client, doubled once."""
+"""Maximum time from an abort to the repeated request, in microseconds. Source: INITIAL_RETRY_DELAY
+of the OpenAI client, doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum delay, in microseconds, until the server notices a disconnect. The repetition may arrive
-earlier."""
+"""Maximum delay, in microseconds, until the server notices that a client disconnected."""
 _SAME_AGE: Final = 0.1
-"""Ages of aborted requests that differ by at most this share count as the same timeout. In
-simulated retry storms, 99 % differ from the median by at most 2 %."""
+"""Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _MAX_AGES: Final = 0.5
 """Minimum share of the repeated requests that were aborted at about the median age. Clients with a
-timeout abort all at the same age, users at any age. In simulated retry storms, the share was 1."""
+timeout abort all requests at the same age. Users abort requests at any age."""
 
 
 class Retries(NamedTuple):
@@ -32,14 +32,14 @@ class Retries(NamedTuple):
 
     per_s: float
     share: float
-    """Their share of all requests of the range."""
+    """The share of the range's requests that repeat an aborted request."""
     age_s: float | None
     """The median age, in seconds, at which repeated requests were aborted."""
     same_age: float
-    """The share of the repeated requests that were aborted at about this age."""
+    """The share of the repeated requests that were aborted at about the age `age_s`."""
     number: float
     tenant: str | None
-    """The tenant that sent nearly all of them, if there is one."""
+    """The tenant that sent nearly all of the repeated requests, if there is one."""
 
 
 NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
@@ -47,7 +47,7 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
-    """Return the repeated requests in the baseline and in the hot blocks."""
+    """The repeated requests in the baseline and in the hot blocks."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -57,8 +57,7 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
     """Return the requests of the baseline and of the hot blocks. In a retry storm, repeated
-    requests are omitted: they come from the tenants whose requests took long, not from those that
-    sent more."""
+    requests are omitted."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)
@@ -66,8 +65,9 @@ def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
 
 @cached_per_case
 def retries_share(case: DiagnosisCase) -> float:
-    """Return the share of repeated requests in the growth of the request rate; 0 without a common
-    timeout."""
+    """The share of repeated requests in the growth of the request rate.
+
+    Return 0 if clients have no common timeout."""
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)
@@ -107,7 +107,9 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return a key of tenant, model, adapter and prompt length for each request: (n,)."""
+    """A key for each request: (n,).
+
+    The key consists of tenant, model, adapter and prompt length."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)
@@ -116,8 +118,10 @@ def _keys(requests: Requests) -> IntArray:
 
 
 class _Repeats(NamedTuple):
-    """The m requests with the key of an aborted request, and the r pairs of an aborted request and
-    its repetition."""
+    """The repetitions of aborted requests.
+
+    m requests have the key of an aborted request. There are r pairs of an aborted request and its
+    repetition."""
 
     requests: Requests
     place: IntArray
@@ -133,8 +137,9 @@ class _Repeats(NamedTuple):
 
 
 def _repeated(requests: Requests) -> _Repeats | None:
-    """Find the repetitions, at most one per aborted request; None if fewer than `MIN_REQUESTS`
-    requests were aborted."""
+    """Find the repetitions, at most one per aborted request.
+
+    Return None if fewer than `MIN_REQUESTS` requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < MIN_REQUESTS:
         return None
@@ -158,8 +163,9 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return the expected number of aborts that a request with the same key follows by chance, if
-    all other requests arrive at random."""
+    """Return the number of aborts that a request with the same key follows by chance.
+
+    All requests that are not repetitions are assumed to arrive at random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

@@ -1,4 +1,6 @@
-"""Measure by which factor a machine became slower: every part of a step takes longer. Pure."""
+"""Measure by which factor a machine became slower.
+
+On a slower machine, every part of a step takes longer. Pure."""
 
 from collections.abc import Callable, Mapping
 from math import log
@@ -15,13 +17,15 @@ from diagnosis.inputs.requests import FloatArray
 _MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the median surplus to the mean surplus (step time that the work does not
-explain) on a slower machine. In simulations, the median ratio is 0 with a stall, and near 1 with a
-slowdown."""
+"""Minimum ratio of the median surplus to the mean surplus on a slower machine. The surplus is step
+time that the work does not explain. In simulations, the median ratio is 0 with a stall, and near 1
+with a slowdown."""
 
 
 def slowdown_of(case: DiagnosisCase) -> float | None:
-    """Return the machine's slowdown factor; None if it is not slower, or the data is too scarce."""
+    """The machine's slowdown factor.
+
+    Return None if the machine is not slower, or if there is too little data."""
     pace = case.machine_slowdown
     if pace is not None and pace > 1.0 + NOISE:
         return pace
@@ -32,8 +36,7 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether steps take longer than their work explains in nearly all seconds. This shows a
-    slower machine to which the step model has not yet adapted."""
+    """Return whether steps take longer than their work explains in nearly all seconds."""
     steady = steadiness(case)
     return steady is not None and steady > _STEADY
 
@@ -41,8 +44,7 @@ def steady_surplus(case: DiagnosisCase) -> bool:
 def slow_servers_showing(
     case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
 ) -> dict[str, float]:
-    """Return the slowdown factor of each slow server for which `shows` finds a cause. Two machines
-    may be slow for different reasons."""
+    """Return the slowdown factor of each slow server for which `shows` finds a cause."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MAX_SERVERS]:
@@ -56,8 +58,8 @@ def slow_servers_showing(
 def weights_of_slow_servers(
     case: DiagnosisCase, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the share of each term that the slower servers explain. `times`: their slowdown
-    factors."""
+    """Return the share of each term that the slower servers explain. `times` contains the slowdown
+    factors of these servers."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -69,7 +71,8 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
-    """Return the share of each term that a machine slower by the factor `times` explains."""
+    """Return the share of each term that a machine explains if it is slower by the factor
+    `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}

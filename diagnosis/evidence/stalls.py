@@ -1,4 +1,6 @@
-"""Measure stalls: the surplus of engine steps that took longer than their work explains. Pure."""
+"""Measure stalls.
+
+A stall is the surplus of engine steps that took longer than their work explains. Pure."""
 
 import numpy as np
 
@@ -14,8 +16,8 @@ step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
-    """Return the seconds for which the engine was stalled while each slow request waited: (n,). The
-    mean over the replica's engines if the engine is unknown."""
+    """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
+    the engine is unknown, the mean over the replica's engines is used."""
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))
@@ -47,8 +49,10 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
 
 
 def steadiness(case: DiagnosisCase) -> float | None:
-    """Return the median surplus divided by the mean surplus in the hot blocks: near 1 if all
-    seconds have a similar surplus, near 0 if a few seconds have nearly all of it."""
+    """The median surplus divided by the mean surplus in the hot blocks.
+
+    The ratio is near 1 if all seconds have a similar surplus. It is near 0 if a few seconds have
+    nearly all of the surplus."""
     rise, busy = _hot(case)
     at_work = busy > 0
     if at_work.sum() < _MIN_SAMPLES:

@@ -1,5 +1,6 @@
-"""Compute the share of each term that engine starts explain, for the slow requests around them.
-Pure."""
+"""Compute the share of each term that engine starts explain.
+
+The shares are for the slow requests around the starts. Pure."""
 
 from collections.abc import Sequence
 from math import log
@@ -26,8 +27,10 @@ TERMS: Final = (
 def start_weights(
     case: DiagnosisCase, started: Sequence[EngineStart]
 ) -> dict[str, float | FloatArray]:
-    """Return, for each term, the share of its growth that the starts explain, without the growth of
-    the workload. Empty if too few slow requests were received around the starts."""
+    """The share of each term's growth that the starts explain.
+
+    The growth that the workload caused is excluded. The result is empty if too few slow requests
+    were received around the starts."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     # A start causes stalls long after it: each new batch shape is slow when it first occurs.
     first_shapes = np.where(around_starts(case, started, warm_s=MAX_WARM_S), 1.0, 0.0)

@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = {
     "warm_up": "warm-up and CUDA graphs",
     "server": "the HTTP server",
 }
-"""The words for each part of a start."""
+"""The words that name each part of a start in a sentence."""
 
 _DISK: Final = Lever("keep the image and Python's files on a local disk, and pull the image early")
 _SPARE: Final = Lever("keep a warm spare server, because this part cannot be skipped")

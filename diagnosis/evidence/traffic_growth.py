@@ -29,8 +29,7 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
 
 _WAITS: Final = 0.1
-"""Requests wait if waiting is more than this share of the growth. In simulated floods, 99 % of the
-shares are above 0.38."""
+"""Requests count as waiting if waits are more than this share of the growth."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -43,7 +42,8 @@ class RequestRateGrowth(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before), reduced by two standard errors like `Demand.log_fleet`."""
+    """log(now / before) of the request rate. It is reduced by two standard errors, like
+    `Demand.log_fleet`."""
 
 
 @cached_per_case
@@ -61,8 +61,10 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 
 @cached_per_case
 def flooded(case: DiagnosisCase) -> bool:
-    """Return whether one tenant floods the servers: its rate grew without its added long requests,
-    it grew more than the others' traffic, and requests wait."""
+    """Return whether one tenant floods the servers.
+
+    The tenant's rate grew without its added long requests. Its traffic grew more than the traffic
+    of other tenants. Requests wait."""
     rates = first_rates(case)
     tenant = rates.tenant
     return (
@@ -76,8 +78,9 @@ def flooded(case: DiagnosisCase) -> bool:
 
 
 def _log_beyond_others(case: DiagnosisCase) -> float:
-    """Return log(the tenant's growth factor / the others'), reduced by `CLEAR_ERRORS` standard
-    errors: the tenant that grew most often grew by chance."""
+    """Return log(the tenant's growth factor / the growth factor of the other tenants).
+
+    The result is reduced by `CLEAR_ERRORS` standard errors."""
     rates = first_rates(case)
     tenant, (others_before, others_now) = rates.tenant, _others_per_s(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
@@ -92,8 +95,9 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
 
 
 def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
-    """Return the other tenants' request rate in the baseline and in the hot blocks, without the
-    long requests that they added."""
+    """Return the request rate of the other tenants in the baseline and in the hot blocks.
+
+    The long requests that these tenants added are not counted."""
     rates = first_rates(case)
     before, now = rates.before_per_s, rates.now_per_s - sum(added_by_others(case).values())
     if rates.tenant is None:
@@ -102,7 +106,8 @@ def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
 
 
 def _others_wait(case: DiagnosisCase) -> bool:
-    """Return whether requests wait in queues. Otherwise additional requests only fill the batch."""
+    """Return whether requests wait in queues. If no request waits, additional requests only fill
+    the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # TPOT and ITL max contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
@@ -114,8 +119,9 @@ def _others_wait(case: DiagnosisCase) -> bool:
 
 @cached_per_case
 def added_by_others(case: DiagnosisCase) -> dict[str, float]:
-    """Return the rates, in requests per second, of the requests with long prompts and with long
-    outputs that other tenants than the fastest-growing one added. Keys: "prompt_tokens" and
+    """Return the rates of added requests with long prompts and with long outputs, per second.
+
+    Requests of the fastest-growing tenant are excluded. The keys are "prompt_tokens" and
     "output_tokens"."""
     tenant = first_rates(case).tenant
     most = None if tenant is None else tenant.tenant
@@ -130,8 +136,9 @@ def added_by_others(case: DiagnosisCase) -> dict[str, float]:
 
 
 def all_tenants_share(case: DiagnosisCase) -> float:
-    """Return the share of the request rate's growth that is attributed to all tenants. What one
-    tenant grew beyond the others' factor is attributed to this tenant."""
+    """Return the share of the request rate's growth that is attributed to all tenants. If one
+    tenant grew by a larger factor than the other tenants, the difference is attributed to this
+    tenant."""
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None:
@@ -147,11 +154,12 @@ def all_tenants_share(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def few_prompts_share(case: DiagnosisCase) -> float:
-    """Return the share of a few very long prompts in the growth in prompt tokens.
+    """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    Most prompts grew by the smaller of two growths: of the median length, and of the mean length
-    without the tenant that grew most. A few prompts cause the rest. The share is 1 if some tenants
-    added long prompts and the others' prompts are as before.
+    The growth of most prompts is the smaller of two values. They are the growth of the median
+    length, and of the mean length without the fastest-growing tenant. A few prompts cause the rest
+    of the growth. The share is 1 if some tenants added long prompts and the prompts of the other
+    tenants are as before.
     """
     if prompts_were_added(case):
         return 1.0
@@ -170,8 +178,9 @@ def few_prompts_share(case: DiagnosisCase) -> float:
 def _growth(
     case: DiagnosisCase, without: str | None, of: Callable[[FloatArray], float]
 ) -> float | None:
-    """Return the relative growth (now / before − 1) of prompt tokens without the tenant `without`;
-    None if there are too few requests."""
+    """The relative growth (now / before − 1) of prompt tokens.
+
+    The tenant `without` is excluded. The result is None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < MIN_REQUESTS:
         return None

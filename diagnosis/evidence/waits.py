@@ -1,5 +1,6 @@
-"""Compute the share of each wait that a cause explains (its weight), from the drivers of the wait.
-Pure."""
+"""Compute the share of each wait that a cause explains (its weight).
+
+The shares come from the drivers of the wait. Pure."""
 
 from typing import Final
 
@@ -20,18 +21,18 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms of the wait for a place in the batch."""
+"""Terms for the wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. `decode_batch_growth` claims them for
-`drivers.MORE_WORK`; `wait_weights` attributes them only to the other drivers, for example a slower
+"""Terms for the time that a fuller batch adds to a step. `decode_batch_growth` claims these terms
+for `drivers.MORE_WORK`. `wait_weights` attributes them only to other drivers, for example a slower
 machine."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of the delay by other requests' prefills."""
+"""Terms for the delay by the prefills of other requests."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms of the wait for the end of a step, after which the engine accepts new requests."""
+"""Terms for the wait for the end of a step. The engine accepts new requests only then."""
 
 OF_BLOCKS: Final = ("queue_kv",)
 
@@ -71,8 +72,10 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """Return, for each term, the share that is not attributed to a restart because the traffic
-    changed at the same time: half of what clear changes of the traffic explain."""
+    """The share of each term that is not attributed to a restart.
+
+    The traffic changed at the same time. The share is half of the growth that clear changes of the
+    traffic explain."""
     sure = [drivers.LOAD] if case.demand.log_fleet > NOISE else []
     if prompts_grew_over_window(case):
         sure.append(drivers.PROMPTS)
@@ -90,11 +93,12 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: DiagnosisCase) -> float:
-    """Return the share of a delay, the time by which more traffic lengthens decodes, that counts as
-    prefill interference.
+    """The share of a delay that counts as prefill interference.
 
-    It grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2: delay by other requests' prefills
-    / delay by their decodes.
+    The delay is the time by which more traffic lengthens decodes.
+
+    The ratio is (delay by the prefills of other requests) / (delay by their decodes). The share
+    grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

@@ -1,6 +1,6 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. A request that waits for a minute waits behind requests that arrived earlier, so the traffic
+Pure. A request that waits for a minute waits behind requests that arrived earlier. So the traffic
 at its arrival does not explain its wait. A backlog lasts until no request waits (in queueing
 theory: a busy period).
 """
@@ -11,8 +11,9 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Return which blocks of time contain slow requests, or are earlier blocks in which the backlog
-    of these requests grew: (blocks,).
+    """Return which blocks of time contain slow requests: (blocks,).
+
+    Earlier blocks in which the backlog of these requests grew are included.
 
     Args:
         hot: (blocks,) whether each block contains slow requests.

@@ -1,8 +1,7 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
 Pure. The window is divided into blocks of about a minute. The hot blocks contain nearly all slow
-requests. "Before" means the baseline, "now" the hot blocks. So an incident of five minutes in a
-window of an hour is measured over five minutes.
+requests of the window. In results, "before" means the baseline, and "now" means the hot blocks.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,21 +22,22 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests in a mean over all requests; beyond it, requests at equal distances
-are used."""
+"""Maximum number of requests in a mean over all requests. If there are more, requests at equal
+distances are used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests in the hot blocks, and at the slow servers."""
+"""Minimum share of the slow requests that the hot blocks contain, and that the slow servers
+serve."""
 _USUAL = 0.99
 """Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
-"""Minimum wait, in seconds, that counts as a wait in a backlog. Without a fault, the quantile is at
-most 0.01 s in 99 % of the cases."""
+"""Minimum wait, in seconds, that counts as a wait in a backlog."""
 
 
 @dataclass(frozen=True)
 class DiagnosisCase:
     """The requests and samples that detectors examine. `now` and `before` contain all requests of
-    window and baseline, `slow` and `usual` the slowest of each."""
+    the window and of the baseline. `slow` and `usual` contain the slowest requests of `now` and of
+    `before`."""
 
     question: Question
     servers: Servers
@@ -49,9 +49,10 @@ class DiagnosisCase:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """The only server to examine; None for all servers with slow requests."""
+    """The only server to examine, or None for all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several functions share, usually by the function that computed them."""
+    """Results that several functions share. The key is usually the function that computed the
+    result."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -65,8 +66,9 @@ class DiagnosisCase:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the seconds by which each term of each slow request exceeds its mean over the
-        baseline's slow requests: (n, len(TERMS))."""
+        """Return the excess of each term of each slow request, in seconds: (n, len(TERMS)).
+
+        The excess is over the term's mean in the baseline's slow requests."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
@@ -84,9 +86,9 @@ class DiagnosisCase:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block of time is hot: (block_count,). Hot are the fewest blocks that
-        contain nearly all slow requests, and the earlier blocks in which the queue of these
-        requests grew."""
+        """Return whether each block of time is hot: (block_count,). The hot blocks are the fewest
+        blocks that contain nearly all slow requests. Earlier blocks in which the queue of these
+        requests grew are also hot."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -96,8 +98,10 @@ class DiagnosisCase:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return when the requests at the slow servers that waited longer than usual began and
-        stopped waiting, in blocks since the start of the window."""
+        """Return when requests at the slow servers began and stopped waiting.
+
+        Only requests that waited longer than usual are included. The unit is a block, from the
+        start of the window."""
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
         waited = waited_s > max(usual_s, _MIN_WAIT_S)
@@ -185,7 +189,8 @@ class DiagnosisCase:
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return the increase of counter `part` divided by that of `whole`, before and now."""
+        """Return the increase of counter `part` / the increase of counter `whole`, before and
+        now."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
@@ -211,7 +216,7 @@ class DiagnosisCase:
     # --- what the requests report ------------------------------------------------------------
 
     def slow_means(self, name: str) -> tuple[float | None, float | None]:
-        """Return a column's mean over the slow requests of baseline and window."""
+        """Return a column's mean over the slow requests of the baseline and of the window."""
         return _mean(self.usual.number(name)), _mean(self.slow.number(name))
 
     def quantiles(self, name: str, q: float) -> tuple[float | None, float | None]:
@@ -234,8 +239,7 @@ class DiagnosisCase:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds from the baseline's first request to its end. The store may have no data from the
-        time before."""
+        """Seconds from the baseline's first request to the end of the baseline."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -258,7 +262,7 @@ class DiagnosisCase:
     @cached_property
     def body(self) -> FloatArray:
         """Return the growth of each term of E2E, in seconds: (len(TERMS),). It is the mean over all
-        requests to the slow servers, now minus before."""
+        requests to the slow servers now, minus the mean before."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -275,9 +279,7 @@ class DiagnosisCase:
         """Slowdown factors of the requests' own work: (prefill, decode).
 
         A factor is the sum of the measured durations, divided by the sum of the durations expected
-        on the baseline's machine. Only sizes that also occur in the baseline count. The sizes of
-        prefill and decode are compared separately, so the decode has a factor even if all prefill
-        sizes changed.
+        on the baseline's machine. Only request sizes that also occur in the baseline count.
         """
         now, work = self._of(self.hot_requests), self.work
         prefilled, decoded = (
@@ -297,12 +299,12 @@ class DiagnosisCase:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The machine's slowdown factor: the smaller factor of prefill and decode, because a slower
-        machine slows both.
+        """The slowdown factor of the machine: the smaller factor of prefill and decode.
 
-        If the factor of prefill is unknown, the decode's is used. If the factor of decode is
-        unknown, the result is None: in a window of an H200 without a fault, the factor of prefill
-        was 1.25 and that of decode 0.99.
+        A slower machine slows down both prefill and decode.
+
+        If the factor of prefill is unknown, the factor of decode is used. If the factor of decode
+        is unknown, the result is None.
         """
         prefill, decode = self.slowdowns
         return decode if decode is None or prefill is None else min(prefill, decode)

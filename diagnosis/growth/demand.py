@@ -1,8 +1,8 @@
 """Changes of the traffic between baseline and window: request rate, tenants, servers, request
 sizes.
 
-Pure. A growth is log(now / before). The growth of the work is the sum of the growths of its
-factors: rate × prompt length × uncached share.
+Pure. A growth is log(now / before). Work is a product of factors: rate × prompt length × uncached
+share. Its growth is the sum of the growths of the factors.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,15 @@ CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""
 _RATE_ERRORS: Final = 2.0
-"""The growth of a rate is reduced by this number of standard errors (95 % of a normal
-distribution)."""
+"""The growth of a rate is reduced by this number of standard errors."""
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth. Without a fault,
-the ratio of the tenant that grew most is 1.2 at the median, and at most 2.0 in 99 %."""
+the ratio of the fastest-growing tenant is 1.2 at the median. In 99 % of cases, it is at most 2.0.
+"""
 MIN_SHARE: Final = 0.6
-"""Minimum share of a tenant that caused the growth of the traffic. Without a fault, the share of
-the tenant that grew most is 0.5 at the median, and at most 0.8 in 99 %."""
+"""Minimum share of the traffic's growth that a tenant must have to be its cause. Without a fault,
+the share of the fastest-growing tenant is 0.5 at the median. In 99 % of cases, it is at most 0.8.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """The growth of its rate, divided by the sum of the growths of all tenants that grew: in (0,
-    1]."""
+    """The growth of the tenant's rate, divided by the sum of the growths of all tenants that grew:
+    in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ class Demand:
     prompt_now_tokens: float
     log_prompt: float
     """Effect of longer prompts on the mean time of a request's own prefill, at the baseline's hit
-    ratio. Attention makes it grow faster than the token count."""
+    ratio."""
     log_uncached: float
-    """Effect of cache misses on the mean time of a request's own prefill, for prompts of the
-    baseline's sizes."""
+    """Effect of cache misses on the mean time of a request's own prefill. Only prompts of sizes
+    that the baseline contains count."""
     log_new_traffic_misses: float
-    """Effect of the cache misses of one tenant's additional requests, which `log_uncached` leaves
-    out."""
+    """Effect of the cache misses of one tenant's additional requests. `log_uncached` does not
+    include it."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -69,8 +70,7 @@ class Demand:
     servers: int
 
     log_fleet: float
-    """Growth of the fleet's request rate, reduced by two standard errors: hot blocks contain more
-    requests than usual by chance, because requests are slow when many arrive."""
+    """Growth of the fleet's request rate, reduced by two standard errors."""
     log_slow_servers: float
     """Growth of the request rate at the slow servers, also reduced by two standard errors."""
 
@@ -152,9 +152,9 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Return the logarithm of the factor by which cache misses lengthened prefills: log(a / b). The
-    mean predicted time of a request's own prefill is a at the current hit ratio, b at the
-    baseline's."""
+    """Return the logarithm of the factor by which cache misses lengthened prefills: log(a / b). `a`
+    and `b` are mean predicted times of a request's own prefill: `a` at the current hit ratio, and
+    `b` at the baseline's hit ratio."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -163,8 +163,8 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
-    """Return the part of `log_uncached` that one tenant's additional requests cause. Their prompts
-    are new: more work, not cache misses."""
+    """Return the part of `log_uncached` that one tenant's additional requests cause. The prompts of
+    these requests are new, so they count as more work and not as cache misses."""
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < MIN_REQUESTS:
         return 0.0
@@ -207,8 +207,9 @@ def _server_count(before: Requests, now: Requests) -> int:
 def tenant_growth_of(
     before: Requests, before_s: float, now: Requests, now_s: float
 ) -> TenantGrowth | None:
-    """Return the growth of the tenant whose rate grew most; None if no rate grew, or it sent too
-    few requests."""
+    """The growth of the tenant whose rate grew most.
+
+    Return None if no rate grew, or if the tenant sent too few requests."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)

@@ -1,8 +1,9 @@
 """A model of the duration of a request's own work, fitted to the baseline's requests.
 
-Pure. Own prefill: g + α·u + κ·q, with u computed prompt tokens and the attention work q = u·(prompt
-− u/2). Own decode: (γ + β·c)·n, with n output tokens after the first and a mean context of c
-tokens. Time beyond the prediction is attributed to a slower machine.
+Pure. Own prefill takes g + α·u + κ·q. u is the number of computed prompt tokens, and q = u·(prompt
+− u/2) is the attention work. Own decode takes (γ + β·c)·n. n is the number of output tokens after
+the first, and c is their mean context. Time beyond the prediction is attributed to a slower
+machine.
 """
 
 from dataclasses import dataclass
@@ -19,14 +20,17 @@ _FIT_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """The fitted coefficients, in seconds: `prefill` g, α, κ; `decode` γ, β. None if the baseline
-    has too little data."""
+    """The fitted coefficients, in seconds.
+
+    `prefill` contains g, α and κ; `decode` contains γ and β. They are None if the baseline has too
+    little data."""
 
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean number of cached tokens of prompts with at least 2^i and fewer than 2^(i + 1) tokens.
-    NaN if the baseline has too few."""
+    """Mean number of cached tokens of a prompt, by size class. Element i is for prompts with at
+    least 2^i and fewer than 2^(i + 1) tokens. It is NaN if the baseline has too few such prompts.
+    """
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
@@ -49,7 +53,7 @@ class OwnWork:
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
         """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). For sizes
-        that the baseline does not contain, the given number."""
+        that the baseline does not contain, the given number is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
@@ -67,8 +71,10 @@ class OwnWork:
         return _inside(uncached_tokens(requests), self.uncached_range)
 
     def decode_seen(self, requests: Requests) -> BoolArray:
-        """Return whether each request's prompt, including cached tokens, and output are in the
-        baseline's ranges of lengths: (n,)."""
+        """Return whether each request's prompt and output are in the baseline's ranges of lengths:
+        (n,).
+
+        The prompt includes cached tokens."""
         prompt, output = requests.number("prompt_tokens"), requests.number("output_tokens")
         return _inside(prompt, self.prompt_range) & _inside(output, self.output_range)
 
@@ -83,8 +89,8 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of computed prompt tokens: (n,). All, if the cached tokens are not
-    reported."""
+    """Return the number of computed prompt tokens: (n,). If the cached tokens are not reported, all
+    tokens count as computed."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
@@ -156,7 +162,7 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
 
 def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
     """Return the coefficients that minimise the relative errors, by non-negative least squares.
-    Requests with large errors get less weight, in two corrections."""
+    Requests with large errors get less weight."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
     if known.sum() < MIN_REQUESTS:
         return None
@@ -171,7 +177,9 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the non-negative coefficients with the smallest error, by fits of all subsets."""
+    """The non-negative coefficients with the smallest error.
+
+    All subsets of the coefficients are fitted."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

@@ -1,12 +1,14 @@
 """Divide each slow request's excess over the baseline's slow requests into terms.
 
-Pure. Each term has one mechanism, for example the wait for KV blocks. Terms are the latency parts
-of a row. The own prefill is divided again into longer prompts, fewer cache hits and a slower
-machine; the decode into longer outputs and slower tokens: Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, with n
-tokens after the first and the baseline's TPOT tpot₀. A request's terms sum to its latency minus the
-mean of the baseline's tail.
+Pure. Each term has one mechanism, for example the wait for KV blocks. The terms are the latency
+parts of a row, but two parts are divided again. The own prefill is divided into longer prompts,
+fewer cache hits and a slower machine. The decode is divided into longer outputs and slower tokens:
+Δ(n·tpot) = Δn·tpot₀ + n·Δtpot. n is the number of tokens after the first, and tpot₀ is the
+baseline's TPOT. The terms of a request sum to its latency minus the mean latency of the baseline's
+tail.
 
-The comparison is with the tail and not the median: long prompts and outputs are usual in a tail.
+The baseline's tail also contains long prompts and outputs. So their usual latency does not count as
+growth.
 """
 
 from dataclasses import dataclass
@@ -20,8 +22,9 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, gaps, split_s
 from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""The terms that are not latency parts: more prompt tokens, fewer cached tokens, more output
-tokens. A slower machine remains in `prefill_own` and `decode_own`."""
+"""The terms that are not latency parts. They are the effects of more prompt tokens, fewer cached
+tokens, and more output tokens. The effect of a slower machine remains in `prefill_own` and
+`decode_own`."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -31,9 +34,9 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGrowth:
-    """Whether the prompts and the outputs of all requests became longer on average. If not, slow
-    requests are longer because the cause delays long requests most, and their length is attributed
-    to this cause."""
+    """Whether the prompts and the outputs of all requests became longer on average. If they did
+    not, slow requests are longer because a cause delays long requests most. The effect of their
+    length is then attributed to this cause."""
 
     prompts_grew: bool
     outputs_grew: bool
@@ -89,8 +92,9 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Move the seconds for longer prompts to cache misses and a slower machine, in proportion to
-    these terms' means."""
+    """Move the seconds for longer prompts to the terms for cache misses and a slower machine.
+
+    They are divided in proportion to the means of these terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

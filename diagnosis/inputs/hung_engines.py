@@ -1,7 +1,9 @@
-"""Find engines that hang: they have requests but take no step. Pure.
+"""Find engines that hang.
 
-A request of a hung engine has no row until its client gives up or its server ends. The time that it
-has waited, a lower bound of its latency, is used as its latency.
+They have requests but take no step. Pure.
+
+A request of a hung engine has no row until its client gives up or its server ends. The time that
+the request has waited is a lower bound of its latency. It is used as the latency.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,8 +20,8 @@ UNFINISHED: Final = "unfinished"
 """Outcome of a request that a hung engine did not finish."""
 
 _SLOT_NS: Final = 5 * 10**9
-"""Length of a time slot in nanoseconds. Several front ends of an engine each send a sample every
-second. The engine took a step if one of them reports it."""
+"""Length of a time slot in nanoseconds. An engine may have several front ends, which each send a
+sample every second. The engine took a step if at least one front end reports a step."""
 _ENDED: Final = ("stop", "length", "rejected", UNFINISHED)
 
 _NOT_REACHED: Final = (
@@ -75,11 +77,13 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Eng
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """Return the requests, with the outcome `UNFINISHED` for those that a hung engine did not
-    finish.
+    """The requests.
 
-    Their latency is the time from the receipt until they were given up. If the response had begun,
-    all time after the known phases counts as decode. Otherwise, the phases are unknown.
+    Requests that a hung engine did not finish have the outcome `UNFINISHED`.
+
+    Their latency is the time from the receipt until the request was given up. If the response had
+    begun, all time after the known phases counts as decode. If the response had not begun, the
+    phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

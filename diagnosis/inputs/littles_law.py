@@ -1,8 +1,8 @@
 """Check whether the data contradicts Little's law. Pure.
 
-The mean number of waiting requests is the arrival rate times the mean waiting time. Engines report
-the number, and rows the waiting times. If they contradict each other, rows are missing or a clock
-is wrong, and the explanation is not reliable.
+By this law, the mean number of waiting requests is the arrival rate times the mean waiting time.
+Engines report the number, and rows report the waiting times. If they contradict each other, rows
+are missing or a clock is wrong. An explanation of such data is not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -16,12 +16,13 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference between the reported and the computed number, as a share of the larger one."""
+"""Allowed difference between the reported and the computed number of waiting requests, as a share
+of the larger number."""
 ERRORS: Final = 4.0
-"""Additionally allowed standard errors of the samples' mean. Neighbouring samples are correlated,
-so the number is large."""
+"""Additional allowed difference, as a number of standard errors of the samples' mean."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. For fewer, one sample per second is too coarse."""
+"""Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
+too coarse."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:

@@ -139,8 +139,8 @@ class Requests:
         return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
-        """Return whether this engine of a replica served each request: (n,). None selects all
-        engines. A request whose engine is unknown is selected for every engine."""
+        """Return whether this engine of a replica served each request: (n,). If `engine` is None,
+        all engines are selected. A request whose engine is unknown is selected for every engine."""
         there = self.label("replica").is_value(replica)
         if engine is None:
             return there

@@ -1,7 +1,8 @@
-"""Label requests and samples with their server: a replica, or one engine of a replica with several.
-Pure.
+"""Label requests and samples with their server.
 
-The engines of a data-parallel replica have separate queues, caches and steps, so explanations
+A server is a replica, or one engine of a replica with several engines. Pure.
+
+The engines of a data-parallel replica have separate queues, caches and steps. So explanations
 compare engines.
 """
 
@@ -23,13 +24,12 @@ from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
 """A replica is divided into engines only if more than this share of its requests have an engine
-number. Otherwise, most of its rows, which come from other sources than the plugin, would belong to
-no server."""
+number."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
-    """Return the requests and the engine samples with the label `server`. Requests of a divided
-    replica without an engine number have no server."""
+    """Return the requests and the engine samples with the label `server`. If a replica is divided
+    into engines, its requests without an engine number have no server."""
     names = _replicas_with_engines(requests, servers.engines)
     if not names:
         return requests, servers

@@ -3,10 +3,11 @@
 A request is slow if its latency exceeds the objective's threshold. The attainment fell if the
 window misses the target, and the share of slow requests rose beyond chance.
 
-Slow requests occur in bursts, because requests of the same minute share their server's state.
-Kish's design effect converts their numbers to numbers of independent requests. It is measured on
-the differences between neighbouring blocks of the baseline, where a slow drift does not count as
-noise. In the window, the incident itself is a burst.
+Slow requests occur in bursts, because requests of the same minute share their server's state. To
+correct for the bursts, Kish's design effect converts the numbers of requests to effective numbers
+of independent requests. The design effect is measured on the differences between neighbouring
+blocks of the baseline. So a slow drift does not count as noise. It is not measured in the window,
+because an incident is itself a burst.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range); Kish, Survey Sampling, 1965; von Neumann, Annals of Mathematical Statistics
@@ -29,12 +30,12 @@ MIN_REQUESTS: Final = 30
 """Minimum number of requests in each range. One slow request is then at most 3.3 % of them."""
 
 CRITICAL_Z: Final = 1.645
-"""Critical value of a one-sided test, in standard errors. One test in 20 finds a rise by chance,
-but a rise counts only if the window also misses the target."""
+"""Critical value of a one-sided test, in standard errors. By chance, one test in 20 finds a
+rise."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""Minimum share of the baseline's requests within a threshold that separates slow from usual
-requests. Below it, the threshold decides only if the attainment fell even more (`fell`)."""
+"""Minimum share of the baseline's requests within a threshold that separates slow requests from
+usual requests. Such a threshold decides only if the attainment fell even more (`fell`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Find when the share of slow requests changed.
 
-Pure. Slow requests are those slower than the fastest request of the baseline's tail. The model has
-one probability of a slow request before the onset and one after it. The onset is the block of time
-with the highest likelihood, if a change is clearly more likely than no change.
+Pure. A request is slow if it is slower than the fastest request of the baseline's tail. The model
+has two probabilities of a slow request: before the onset, and after the onset. The onset is the
+block of time with the highest likelihood. A change must be clearly more likely than no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
@@ -23,8 +23,9 @@ fault, 99 % of the multiples are at most 2.9."""
 def onset_unix_ns(
     now: SortedLatencies, usual: SortedLatencies, share: float, window: Span
 ) -> int | None:
-    """Return the time at which slow requests became more frequent than usual, in unix nanoseconds;
-    None if there is no such change."""
+    """Return the time at which slow requests became more frequent than usual, in unix nanoseconds.
+
+    Return None if there is no such change."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)

@@ -24,8 +24,8 @@ PARTS: Final = (
     "delivery",
     "unsplit",
 )
-"""`handoff` is the wait until the engine accepts a request, between two steps. `unsplit` is time
-that no step ledger (record of engine steps) divides."""
+"""`handoff` is the wait until the engine accepts a request. It accepts requests only between two
+steps. `unsplit` is time that no step ledger (record of engine steps) divides into parts."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -34,8 +34,8 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and the columns with their seconds. Older rows do not report them,
-so only the explanation of a single request uses them."""
+"""The reasons for `queue_held`, and the columns with the seconds of each reason. Older rows do not
+report the reasons. So only the explanation of a single request uses them."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
 """The names of the decode's parts in an explanation of the time to the first content."""
@@ -48,11 +48,12 @@ PHASE: Final = {
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the latency of each request in seconds: (n,). NaN if it is unknown or undefined.
+    """Return the latency of each request in seconds: (n,). The latency is NaN if it is unknown or
+    undefined.
 
-    TTFT and the time to the first content are defined for streamed responses, TPOT and E2E for
-    complete ones. If a hung engine did not finish a request, its E2E is the time that it has
-    waited.
+    TTFT and the time to the first content are defined for streamed responses. TPOT and E2E are
+    defined for complete responses. If a hung engine did not finish a request, its E2E is the time
+    that it has waited.
     """
     number = requests.number
     if metric in (Metric.TTFT, Metric.FIRST_CONTENT):
@@ -80,8 +81,8 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
     """Return the number of tokens after the first that each request generated in the time that the
     latency measures: (n,). NaN if unknown.
 
-    For the time to the first content, these are the reasoning tokens. If not reported, they are
-    estimated as tokens after the first · reasoning seconds / decode seconds.
+    For the time to the first content, these are the reasoning tokens. If their number is not
+    reported, it is estimated: tokens after the first · reasoning seconds / decode seconds.
     """
     tokens = np.maximum(requests.number("output_tokens") - 1.0, 0.0)
     if metric is not Metric.FIRST_CONTENT:
@@ -110,9 +111,10 @@ def _answered(requests: Requests) -> BoolArray:
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the seconds of each part: (n, len(PARTS)). Each row sums to `latency_s`.
 
-    A row has no parts for ITL max. Its gap is attributed to preemption, then stalls, then other
-    requests' prefills, each up to its total in the decode. So these seconds are upper bounds. The
-    rest is an ordinary step.
+    A row has no parts for the longest gap (ITL max). The gap is attributed to preemption, then to
+    stalls, and then to other requests' prefills. Each of them gets at most its total time in the
+    decode. So these seconds are upper bounds. The rest of the gap is attributed to an ordinary
+    step.
 
     The reasoning time before the first content is divided in the proportions of the whole decode.
     """

@@ -1,7 +1,8 @@
-"""Find the groups of requests that are slow more often than others, by risk ratios over labels and
-sizes. Pure.
+"""Find the groups of requests that are slow more often than others.
 
-A group has one value (tenant=acme) or a combination of up to three.
+The groups are compared by risk ratios over labels and sizes. Pure.
+
+A group is defined by one value (tenant=acme), or by a combination of up to three values.
 
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
