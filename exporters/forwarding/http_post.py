@@ -31,7 +31,7 @@ class HttpPost:
         """Try to send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
-            # A redirect could send the credential to another address.
+            # A redirect could send the credential to a different address.
             answer = self._pool.request(
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )
