@@ -18,7 +18,8 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """The credentials of one kind of target. `targets` is its option, such as `--scrape`."""
+    """The credentials of one kind of target. `targets` is the option for such targets, such as
+    `--scrape`."""
 
     targets: str
 
@@ -60,8 +61,7 @@ class TargetAccess:
     ) -> "TargetCredentials":
         """Parse the options for the `given` targets.
 
-        Raises:
-            click.UsageError: there is a credential but no target, or a file cannot be read.
+        Raises: click.UsageError: there is a credential but no target, or a file cannot be read.
         """
         from collector.errors import SecurityError
         from collector.scrape.credentials import OPEN, TargetCredentials
