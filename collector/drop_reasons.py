@@ -63,9 +63,9 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """A request's phases differ from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a value contradict the value. Parts of a phase are missing, or differ from it by
-    more than 1 ms. A latency exceeds the request's duration. Or the kinds of output tokens do not
-    sum to the number of output tokens."""
+    """Values contradict each other in one of three ways. Parts of a phase are missing, or differ
+    from it by more than 1 ms. A latency exceeds the request's duration. The kinds of output tokens
+    do not sum to the number of output tokens."""
     NOT_CUMULATIVE = "not_cumulative"
     """A sum metric is not cumulative or not monotonic. A lost message would then lose an
     increase."""

@@ -138,7 +138,7 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """The health of each component that can fail while the others work."""
+        """The health of each component that can fail while all other components work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]

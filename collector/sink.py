@@ -41,7 +41,7 @@ class Sink(Protocol):
         they are invalid.
 
         Raises:
-            Exception: the sink did not accept the rows. They may be submitted again.
+            Exception: the sink did not accept the rows. The rows may be submitted again.
         """
 
 

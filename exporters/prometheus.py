@@ -49,7 +49,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""When this many requests are uncounted, they are counted. This takes about 20 ms."""
+"""When this many requests are uncounted, they are counted. Counting takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 

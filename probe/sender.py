@@ -21,8 +21,8 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
-"""Maximum waiting results (about 20 MB). They are enough for 100 endpoints, every 30 s, for 100
-minutes."""
+"""Maximum waiting results (about 20 MB). The queue is long enough for 100 endpoints, every 30 s,
+for 100 minutes."""
 MAX_IN_A_MESSAGE: Final = 512
 """Maximum results in a message. It is the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
 GATHER_S: Final = 1.0

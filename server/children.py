@@ -111,5 +111,5 @@ def _open_log(log: Path) -> IO[bytes]:
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:
-    """The command line of another `tailspan` command in the same environment."""
+    """The command line of a `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

@@ -1,4 +1,4 @@
-"""The first signal requests an orderly stop; a second signal ends the process."""
+"""The first signal requests an orderly stop. A second signal ends the process."""
 
 import asyncio
 import os

@@ -86,7 +86,7 @@ upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
 KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
-"""Paths for Kubernetes' probes. They require no token and allow any Host header."""
+"""Paths for Kubernetes' probes. These paths require no token and allow any Host header."""
 NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
@@ -527,5 +527,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal was closed; messages are also in the outbox
+    with suppress(OSError):  # the terminal was closed. The messages are also in the outbox.
         click.echo(text, err=wrong)

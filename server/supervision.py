@@ -25,8 +25,8 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        chance: returns random numbers in [0, 1). They vary the pauses, so that components do not
-            restart at the same time.
+        chance: returns random numbers in [0, 1). The numbers vary the pauses, so that components do
+            not restart at the same time.
     """
 
     def __init__(

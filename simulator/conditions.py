@@ -24,9 +24,14 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""Factors of a duration, usually 1: `pace` (a step), `rank_pace` (a step on one rank, one of the
-server's GPUs), `frontend_pace` (the front end's work), `link_pace` (a KV transfer) and
-`storage_pace` (loading an adapter). The other conditions are:
+"""Five conditions are factors of a duration and are usually 1:
+- `pace`: a step.
+- `rank_pace`: a step on one rank, which is one of the server's GPUs.
+- `frontend_pace`: the front end's work.
+- `link_pace`: a KV transfer.
+- `storage_pace`: loading an adapter.
+
+The other conditions are:
 
 - `slowdown_per_sequence`: relative increase of a step's duration per sequence in it.
 - `clock`: divides the GPU's clock frequency.

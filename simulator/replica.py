@@ -465,8 +465,8 @@ def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float |
 
 
 def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
-    """The prefixes that other requests may share. They are the system prompt and a repeated
-    prompt."""
+    """The prefixes that other requests may share. Such prefixes are the system prompt and a
+    repeated prompt."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

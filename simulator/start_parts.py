@@ -21,7 +21,7 @@ SHARES: Final = {
     names.START_WARM_UP: 0.11,
     names.START_SERVER: 0.02,
 }
-"""Shares of a start's duration. They are chosen, not measured."""
+"""Shares of a start's duration. The shares are chosen, not measured."""
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:

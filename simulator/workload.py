@@ -62,7 +62,7 @@ class SimulatedRequest:
     """A name that requests with the same prompt share. With None, no other request has the
     prompt."""
     timeout_s: float | None = None
-    """Time after which the client gives up. With None, it never gives up."""
+    """Time after which the client gives up. With None, the client never gives up."""
     retries: int = 0
     """The number of times that the client sends the request again after a timeout."""
     malformed: bool = False
@@ -73,7 +73,7 @@ class SimulatedRequest:
     """The encoder's time for the images, or None if the model accepts no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """The client's reading speed. With None, it is unlimited."""
+    """The client's reading speed. With None, the speed is unlimited."""
     hop: SimulatedHop | None = None
     """The visit to a prefill server or a decode server. It is None if one server does prefill and
     decode."""

@@ -8,11 +8,12 @@ senders' timestamps decide between the two:
 - Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
 - Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
-At the start of Tailspan, the system clock is in doubt if it is more than `GAP_NS` ahead of the
-newest stored data, or behind it. The system clock is used unless the timestamps of most senders are
-shortly after that data. Deletion cannot be undone, so it uses `deletable_unix_ns`. This time never
-goes back, and it stops while it is ahead. It advances at most `PACE` times as fast as the time
-since boot. A wrong clock deletes at most one additional minute of data per minute.
+At the start of Tailspan, the system clock is compared with the newest stored data. It is in doubt
+if it is more than `GAP_NS` ahead of this data, or behind it. The system clock is used unless the
+timestamps of most senders are shortly after that data. Deletion cannot be undone, so it uses
+`deletable_unix_ns`. This time never goes back, and it stops while it is ahead. It advances at most
+`PACE` times as fast as the time since boot. A wrong clock deletes at most one additional minute of
+data per minute.
 
 Thread-safe.
 """
@@ -41,8 +42,8 @@ BEHIND_NS: Final = 60 * SECOND_NS
 """At the start, the system clock may be this much behind the newest stored data. A stored timestamp
 is at most a second after its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. With 1, it could never catch
-up."""
+"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. With 1, `deletable_unix_ns`
+could never catch up."""
 MAX_SENDERS: Final = MAX_TRACKED
 
 

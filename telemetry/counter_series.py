@@ -66,7 +66,7 @@ class CounterSeries:
         Args:
             series: (n,) the series number of each.
             first_unix_ns: (n,) when each starts.
-            last_unix_ns: (n,) when each span ends, or None for samples.
+            last_unix_ns: (n,) when each span ends, or None if there are samples and no spans.
             longest_gap_s: the maximum gap between two neighbours, or None if there is no limit.
         """
         order = np.lexsort((first_unix_ns, series))

@@ -73,7 +73,7 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
-    """Describe a field that Tailspan computes, or reads from another part of a message."""
+    """Describe a field that Tailspan computes, or reads from a different part of a message."""
     return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 

@@ -1,8 +1,8 @@
 """Quantiles of a set of values, and their confidence intervals. Pure.
 
 A quantile is the observed value at the nearest rank, ⌈n·q⌉ of n. The bounds of its interval are
-also observed values. They are valid for any distribution. Source: Conover, Practical Nonparametric
-Statistics, 3rd ed., §3.2.
+also observed values. The bounds are valid for any distribution. Source: Conover, Practical
+Nonparametric Statistics, 3rd ed., §3.2.
 """
 
 from fractions import Fraction
@@ -50,7 +50,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
     The ranks of the bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The binomial coverage is at
     least 94.7 % for n up to 5,000 and q from 0.5 to 0.99. The result is None if there are too few
-    values. For p99, fewer than 381 values are too few. For p50, fewer than 8 are too few.
+    values. For p99, fewer than 381 values are too few. For p50, fewer than 8 values are too few.
 
     Args:
         values: (n,) in any order, without NaN.

@@ -700,7 +700,8 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean seconds per output token after the first. None for fewer than two output tokens."""
+        """Mean seconds per output token after the first. None if there are fewer than two output
+        tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 

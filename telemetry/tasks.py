@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class Task:
     """The health of one component.
 
-    Only one thread at a time may change the fields; any thread may read them.
+    Only one thread at a time may change the fields. Any thread may read them.
 
     Attributes:
         name: its name in metrics, `/readyz` and `tailspan doctor`.

@@ -127,7 +127,7 @@ class SettingsCommand(click.Command):
     """Lists its settings under headings in `--help`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings under their headings, then the other options."""
+        """Write the settings under their headings, and then all other options."""
         records: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)

@@ -14,10 +14,10 @@ from cli.questions.refusal import QuestionRefused
 from cli.questions.short_answer import DIGITS, MAX_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
-"""Default number of requests. This many fit into an answer."""
+"""Default number of requests. This number of requests fits into an answer."""
 
 _DIGESTS: Final = "prefix_ladder"
-"""Digests of a request's prompt. They are omitted, because a language model cannot use them."""
+"""Digests of a request's prompt. Digests are omitted, because a language model cannot use them."""
 
 _USES: Final[Mapping[str, str]] = {
     "stats": (

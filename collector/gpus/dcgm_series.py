@@ -64,7 +64,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # These are rates, even if the exporter's configuration declares another type.
+    # These values are rates, even if the exporter's configuration declares a different type.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),

@@ -63,7 +63,8 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read the clocks and throttle reasons of a card into `into`. They also apply to its slices."""
+    """Read the clocks and throttle reasons of a card into `into`. The card's values also apply to
+    its slices."""
     _read(nvml, device, OF_CLOCKS, into)
 
 

@@ -5,8 +5,8 @@ counters must also start at about the same time. If the replica has the default 
 the host must be this machine or the process's container.
 
 An engine's workers descend from the process whose id it reports. With several API servers or data
-parallelism, a launcher starts the servers and the workers at about the same time. They all run the
-same program.
+parallelism, a launcher starts the servers and the workers at about the same time. The launcher, the
+servers and the workers run the same program.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,6 +117,7 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
 
 
 def host_of(replica: str) -> str | None:
-    """The host of a replica name of the form `host:port`, or None for other names."""
+    """The host of a replica name of the form `host:port`, or None if the name has a different
+    form."""
     host, _, port = replica.rpartition(":")
     return host if host and port.isascii() and port.isdigit() else None

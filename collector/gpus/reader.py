@@ -64,7 +64,8 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""Reasons that mean that the machine has no usable GPU of this vendor. They are not errors."""
+"""Reasons that mean that the machine has no usable GPU of this vendor. These reasons are not
+errors."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
 """Reasons that mean that the GPU is no longer usable. It may be found again after the library is
 reopened."""
@@ -94,9 +95,9 @@ class GpuReading:
     """One sample of a GPU or of a MIG slice.
 
     Attributes:
-        gpu: the GPU's UUID, or another unique name.
+        gpu: the GPU's UUID, or a different unique name.
         index: the GPU's number in the driver's order.
-        values: by field of `GpuSample`.
+        values: the values by field of `GpuSample`.
         absent: why values are absent, by field.
         processes: ids of the processes that compute on the GPU, in this machine's namespace.
         labels: the labels that a dcgm-exporter reported.

@@ -130,7 +130,7 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 def token_without_role(tokens: Iterable[str]) -> str | None:
-    """The first token without a role, or None if all have a role. Such a token may send
+    """The first token without a role, or None if all have a role. A token without a role may send
     telemetry."""
     return next((each for each in tokens if ":" not in each), None)
 

@@ -1,8 +1,8 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
 With DNS rebinding, an attacker's page could otherwise read every response. The Host header of its
-requests contains the page's host name. A POST from another page contains that page's Origin.
-Source: RFC 9110, "Host and :authority"; RFC 6454.
+requests contains the page's host name. A POST from a page of a different server contains that
+page's Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
 """
 
 import re

@@ -42,8 +42,8 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Attributes that contain a path or a URL. They are used if the span has no route. The query of a
-URL is not stored."""
+"""Attributes that contain a path or a URL. The attributes are used if the span has no route. The
+query of a URL is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",

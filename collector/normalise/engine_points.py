@@ -41,8 +41,8 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Some metrics have one point for each hook of the plugin or for each drop reason. These points
-    are summed.
+    Some metrics have one point for each hook of the plugin or for each drop reason. The points of
+    such a metric are summed.
     """
 
     origin: ResourceLabels

@@ -77,8 +77,9 @@ class KnownLayouts:
     def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """The samples of a metrics message, like `normalise_points`.
 
-        Return None if `normalise_points` must read the message. It must if a layout is unknown, a
-        number is invalid, two samples have the same key, or there are too many points.
+        Return None if `normalise_points` must read the message. That is the case if a layout is
+        unknown or a number is invalid. It is also the case if two samples have the same key, or if
+        there are too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.

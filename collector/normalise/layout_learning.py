@@ -109,7 +109,8 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # If two points of a sum have the same label, the last is used, as in `normalise_points`.
+        # If two points of a sum have the same label, the last point is used. `normalise_points`
+        # does the same.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:

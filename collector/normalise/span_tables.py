@@ -31,7 +31,7 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The phases may exceed a request's duration by this much, because another clock measures the
+"""The phases may exceed a request's duration by this much, because a different clock measures the
 duration."""
 
 

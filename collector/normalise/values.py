@@ -123,7 +123,7 @@ class AttributeReader:
         return "" if value is None else value.string_value
 
     def label(self, name: str) -> str | None:
-        """The text of a label. Numbers become text; values of other types are ignored."""
+        """The text of a label. Numbers become text. Values of other types are ignored."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):

@@ -1,8 +1,9 @@
 """Receives OTLP over gRPC, through the Export methods of the three services.
 
-The methods receive encoded bytes, because gRPC would answer a malformed message with INTERNAL. They
-are registered with a stream of requests. So a call is authenticated and memory is reserved before
-the message is read. Before that, gRPC accepts at most 64 KiB, the size of the flow-control window.
+The methods receive encoded bytes, because gRPC would answer a malformed message with INTERNAL. The
+methods are registered with a stream of requests. So a call is authenticated and memory is reserved
+before the message is read. Before that, gRPC accepts at most 64 KiB, the size of the flow-control
+window.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """

@@ -1,5 +1,5 @@
 """Reads metrics messages whose layout (the positions of the numbers) is known. It reads them in
-this process, because passing them to the reader process takes longer. The other reader reads all
+this process, because passing them to the reader process takes longer. The reader process reads all
 other messages."""
 
 import logging

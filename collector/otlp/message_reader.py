@@ -1,4 +1,5 @@
-"""Reads messages in this process or in a separate one, which can use another core.
+"""Reads messages in this process or in a separate process. A separate process can use a second CPU
+core.
 
 The separate process has no state. It ends when its standard input is closed. If it ends
 unexpectedly, it is restarted. A message may use 0.75 s of CPU time, so that a crafted message

@@ -28,7 +28,7 @@ class AgeLimit:
     longer.
 
     Attributes:
-        keep_ns: retention of rows, or None for ever.
+        keep_ns: the retention of rows. With None, rows of any age are accepted.
         deletable_unix_ns: returns the time from which the age is measured. With None, the age is
             measured from the arrival of the message.
     """

@@ -29,7 +29,7 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """The replica that sent a request's row, or None for a client's row."""
+    """The replica that sent a request's row, or None if a client sent it."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
@@ -63,7 +63,8 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Whether all rows of the sender are corrected, not only those later than their arrival."""
+        """Whether all rows of the sender are corrected, even if their timestamps are not later than
+        their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
@@ -171,7 +172,8 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: NormalisedBatch) -> None:
-        """A span that is also a request has the same key, so both get the same correction."""
+        """A span that is also a request has the same key as the request. So the span and the
+        request get the same correction."""
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
             sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)

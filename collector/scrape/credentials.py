@@ -65,7 +65,7 @@ class TargetCredentials:
             within: the folder that must contain the files. With None, it is `folder`.
 
         Raises:
-            SecurityError: a label is not a text, a file lies in another folder, or `check` fails.
+            SecurityError: a label is not a text, a file lies outside the folder, or `check` fails.
         """
         within = (within or folder).resolve()
         given: dict[str, Any] = {}

@@ -51,7 +51,7 @@ class Discovery(Protocol):
 
         Raises:
             DiscoveryError: the targets cannot be found at the moment. The caller keeps the previous
-                ones.
+                targets.
         """
 
 
@@ -174,7 +174,7 @@ class File:
         """The targets in the file.
 
         Raises:
-            DiscoveryError: the file cannot be read, or has another format.
+            DiscoveryError: the file cannot be read, or has a wrong format.
         """
         try:
             with self.path.open("rb") as file:

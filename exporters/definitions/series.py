@@ -166,8 +166,8 @@ RECENT_BY_MODEL: Final = {
     )
     for each in RECENT
 }
-"""Quantiles computed from all requests of a model. They cannot be computed from the quantiles of
-its replicas."""
+"""Quantiles computed from all requests of a model. The quantiles of a model cannot be computed from
+the quantiles of its replicas."""
 RECENT_BY_TENANT: Final = {
     each.field: MetricSeries(
         each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile")
@@ -238,8 +238,8 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""The series by the summed field of `RequestTimeline`. They have no label for the replica, because
-it would create tens of thousands of series."""
+"""The series by the summed field of `RequestTimeline`. The series have no label for the replica,
+because it would create tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(

@@ -7,8 +7,8 @@ a sum of cells:
     1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
 The native buckets begin at the zero threshold, which is the power of two below the first classic
-bound. They end at the power of two above the last classic bound. Source: Prometheus, "Native
-histograms" specification, standard schemas.
+bound. The native buckets end at the power of two above the last classic bound. Source: Prometheus,
+"Native histograms" specification, standard schemas.
 """
 
 from array import array

@@ -22,8 +22,8 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before a value. They are the tag and the length of `Counter` or `Gauge`, and the tag of
-its `value`."""
+"""The bytes before a value. These bytes are the tag and the length of `Counter` or `Gauge`, and the
+tag of its `value`."""
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack

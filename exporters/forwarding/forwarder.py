@@ -1,7 +1,7 @@
-"""Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
+"""Forwards OTLP messages to a second backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
-The collector never waits for the other backend. A message is dropped and counted if the queue is
-full, or if the backend does not accept it within `PATIENCE_S`. Retries of a message delay all later
+The collector never waits for this backend. A message is dropped and counted if the queue is full,
+or if the backend does not accept it within `PATIENCE_S`. Retries of a message delay all later
 messages. The retry rules are in `tailspan_vllm.export.retry`.
 """
 

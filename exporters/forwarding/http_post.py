@@ -15,7 +15,7 @@ class HttpPost:
 
     Args:
         url: the base address, without /v1/….
-        context: the trusted certificates, or None for the system's.
+        context: the trusted certificates. With None, the system's certificates are trusted.
     """
 
     def __init__(

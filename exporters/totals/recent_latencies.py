@@ -2,8 +2,8 @@
 
 A window consists of slices of 15 s and their total. The oldest slices are subtracted from the
 total. A request is counted in the slice in which it ended. A slice stores a bin of two bytes per
-request and latency. With many requests, it stores a few hundred bins with counts instead, of six
-bytes each.
+request and latency. With many requests, the slice stores a few hundred bins with counts instead.
+Each of these bins has six bytes.
 """
 
 from array import array

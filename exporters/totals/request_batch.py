@@ -107,7 +107,7 @@ def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """The result of `of(value)` for each value. It is computed once per distinct value. For None,
-    it is NaN."""
+    """The result of `of(value)` for each value. It is computed once per distinct value. For the
+    value None, the result is NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

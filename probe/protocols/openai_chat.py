@@ -53,7 +53,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def opened(event: Event, answer: ProbeAnswer) -> dict[str, Any] | None:
-    """The data of a chat or completions event, or None for the last event.
+    """The data of a chat or completions event, or None if it is the last event.
 
     Raises:
         ProbeFailure: the event is an error, or is not a JSON object.

@@ -1,4 +1,5 @@
-"""Limits of the API. They ensure that telemetry is still received while questions are answered."""
+"""Limits of the API. The limits ensure that telemetry is still received while questions are
+answered."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,7 @@
 """Processes that compute the answers of the API.
 
-They are separate from the process that receives telemetry. A worker has low priority and answers
-one question at a time. It is killed when a question exceeds its time limit, when its client
+These processes are separate from the process that receives telemetry. A worker has low priority and
+answers one question at a time. It is killed when a question exceeds its time limit, when its client
 disconnects, or after some idle time.
 """
 

@@ -156,8 +156,8 @@ def imbalanced_routing(
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return at least four replicas with the same load each. One of them can then be much slower
-    than the others."""
+    """Return at least four replicas with the same load each. One replica can then be much slower
+    than the other replicas."""
     if config.replicas >= 4:
         return config
     workload = config.workload
