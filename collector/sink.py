@@ -37,8 +37,9 @@ class Sink(Protocol):
 
         `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's.
 
-        Returns: A future that completes when the rows are committed. It fails with a ValueError if
-        they are invalid.
+        Returns:
+            A future that completes when the rows are committed. It fails with a ValueError if they
+            are invalid.
 
         Raises:
             Exception: the sink did not accept the rows. The rows may be submitted again.

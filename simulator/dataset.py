@@ -70,8 +70,8 @@ class Dataset:
 def run(config: FleetConfig) -> Dataset:
     """Simulate a fleet to its end.
 
-    Raises: ValueError: the simulation has no end, because `duration_s` is None and there is no
-    trace.
+    Raises:
+        ValueError: the simulation has no end, because `duration_s` is None and there is no trace.
     """
     if config.duration_s is None and not config.workload.trace:
         raise ValueError(

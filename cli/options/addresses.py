@@ -91,8 +91,9 @@ class ServerAddress(click.ParamType[str]):
 def base_url(text: str) -> str:
     """The base address of an HTTP server.
 
-    Raises: ValueError: the text is not a base address, or contains a password. The message omits
-    the password.
+    Raises:
+        ValueError: the text is not a base address, or contains a password. The message omits the
+            password.
     """
     allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
     if "@" in text:

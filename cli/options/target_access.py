@@ -61,7 +61,8 @@ class TargetAccess:
     ) -> "TargetCredentials":
         """Parse the options for the `given` targets.
 
-        Raises: click.UsageError: there is a credential but no target, or a file cannot be read.
+        Raises:
+            click.UsageError: there is a credential but no target, or a file cannot be read.
         """
         from collector.errors import SecurityError
         from collector.scrape.credentials import OPEN, TargetCredentials

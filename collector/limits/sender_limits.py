@@ -93,8 +93,9 @@ class RateLimiter:
     def charge(self, peer: str, body_bytes: int) -> None:
         """Count a message of this size.
 
-        Raises: ThrottledError: a rate was exceeded before this message. The message is then not
-        counted.
+        Raises:
+            ThrottledError: a rate was exceeded before this message. The message is then not
+                counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)

@@ -79,9 +79,10 @@ class AttributeTable:
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
         """Read the attributes of one item. The last value of a repeated key is used.
 
-        Returns: The values in the order of the fields, followed by an element to ignore; the first
-        reason to refuse the item; the number of truncated texts. The value of an absent attribute
-        is None.
+        Returns:
+            The values in the order of the fields, followed by an element to ignore; the first
+            reason to refuse the item; the number of truncated texts. The value of an absent
+            attribute is None.
 
         Raises:
             MalformedError: the bytes are not an attribute.

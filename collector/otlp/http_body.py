@@ -25,7 +25,8 @@ _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 def encoding_of(header: str) -> str:
     """The encoding in a Content-Encoding header: "", "gzip" or "deflate".
 
-    Raises: UnsupportedError: the header names a different encoding.
+    Raises:
+        UnsupportedError: the header names a different encoding.
     """
     encoding = header.strip().lower()
     if encoding in ("", "identity"):
