@@ -31,8 +31,8 @@ class CacheNames:
         milliseconds: span attributes in milliseconds. Their sum is the duration of the lookup.
         kind: the kind of the cache. It is None if the status or the similarity determines the kind.
         similarity_alone: the result if a span has a similarity but no status.
-        models_only: whether to read the header only in responses of models, because other servers
-            also send it.
+        models_only: whether to read the headers only in responses of models, because other servers
+            also send them.
     """
 
     cache: str

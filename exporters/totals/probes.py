@@ -37,7 +37,7 @@ class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
     measured: Probe | None = None
-    """The latest successful probe that no cache answered."""
+    """The latest probe that was sent and not stopped, and that no cache answered."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
