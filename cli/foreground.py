@@ -1,4 +1,4 @@
-"""Run `tailspan up` in the foreground, with messages for the terminal."""
+"""Run `tailspan up` in the foreground, and print messages to the terminal."""
 
 import asyncio
 import gc
@@ -63,8 +63,8 @@ def _log_defect(task: asyncio.Task[None]) -> None:
 def _exclude_imports_from_gc() -> None:
     """Exclude imported objects from garbage collection, and collect less often.
 
-    The default threshold, 700 new objects, took a tenth of the time to process a request. Requests
-    create no reference cycles.
+    With the default threshold of 700 new objects, collection took a tenth of the time to process a
+    request. Requests create no reference cycles.
     """
     gc.collect()
     gc.freeze()

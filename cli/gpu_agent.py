@@ -1,7 +1,8 @@
-"""Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
+"""Run `tailspan gpus --endpoint`.
 
-Sampling never waits for the collector. Samples that are too old, or do not fit into the bounded
-queue, are dropped and counted.
+It samples the GPUs, sends the samples and prints changes, until a signal stops it. Sampling never
+waits for the collector. Samples are dropped and counted if they are too old or do not fit into the
+bounded queue.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 SEND_S: Final = 5.0
-"""Seconds between two messages, as for vLLM's samples. One message for 5 s costs the collector a
-quarter less CPU time than five (`benchmarks/fleet.py`)."""
+"""Seconds between two messages, as for vLLM's samples. One message for 5 s takes a quarter less CPU
+time in the collector than five messages (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
-"""A message with this many samples is sent at once."""
+"""A message is sent at once when it has this many samples."""
 LOOK_S: Final = 2 * SEND_S
 """Seconds between two checks for changes to print."""
 
@@ -120,7 +121,7 @@ def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """A sentence about the samples, and the created messages by result."""
+    """A sentence with the number of samples, and the number of messages by result."""
     left = messages - sum(results.values())
     dropped = ", ".join(
         f"{count} {words}"

@@ -8,11 +8,12 @@ from typing import Final
 import click
 
 MAX_LINES: Final = 20_000
-"""Limit of waiting lines, about 20 MB. Lines above it are dropped and counted."""
+"""Maximum waiting lines (about 20 MB). Further lines are dropped and counted."""
 
 
 class LinePrinter:
-    """Prints lines in order. `closed` is called, on its thread, if the reader closes the output."""
+    """Prints lines in order. If the reader closes the output, the printer's thread calls
+    `closed`."""
 
     def __init__(self, closed: Callable[[], object]) -> None:
         self._closed = closed

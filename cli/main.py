@@ -42,7 +42,8 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. Importing all their modules takes a second."""
+"""Each command with its line in `tailspan --help`. The lines are here because importing the modules
+of all commands takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status after Ctrl-C, as in a shell."""
@@ -66,7 +67,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or suggest similar ones."""
+        """Find the command, or suggest similar commands."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -89,7 +90,7 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of the pipe, such as `| head`, has ended.
+            # The program that reads the pipe, such as `| head`, has ended.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:

@@ -1,7 +1,8 @@
 """Counts received messages and items (spans, data points, log records) by result.
 
-Items of an acknowledged message are `stored`, `skipped` or `refused`. Of other messages, only valid
-items are counted, as `unstored`; the rest counts when the message is repeated.
+Items of an acknowledged message are `stored`, `skipped` or `refused`. In a message that was not
+acknowledged, only valid items are counted, as `unstored`. Its invalid items are counted when the
+sender repeats the message.
 """
 
 import threading
@@ -21,9 +22,10 @@ class CounterValues:
     """A copy of all counts, taken at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """By (signal, result, reason). For the result `stored`, the reason is empty."""
+    """The number of items by (signal, result, reason). For the result `stored`, the reason is
+    empty."""
     messages: Mapping[tuple[str, str, str], int]
-    """By (transport, signal, result)."""
+    """The number of messages by (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
     listener_failures: int

@@ -22,7 +22,8 @@ class Skip(StrEnum):
 
 
 class Refusal(StrEnum):
-    """The item is for Tailspan, but invalid. It is counted and reported in the response."""
+    """Why Tailspan refuses an item that it could store if the item were valid. The response reports
+    it."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -44,15 +45,15 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """More than a day ahead of this machine's clock, unlike a wrong time zone; or a sample or
-    engine start much later than the rest of its message."""
+    """A timestamp is more than a day ahead of this machine's clock. A sample or engine start is
+    also refused if it is much later than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
     """The request in flight has not run long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
-    """Longer than seven days."""
+    """A duration is longer than seven days."""
     NEGATIVE = "negative"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
@@ -62,10 +63,11 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """A request's phases differ from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """Parts of a phase are missing or do not sum to it (tolerance: 1 ms); a latency exceeds the
-    duration; or the kinds of output tokens do not sum to their number."""
+    """Values contradict each other in one of three ways. Parts of a phase are missing, or differ
+    from it by more than 1 ms. A latency exceeds the request's duration. The kinds of output tokens
+    do not sum to the number of output tokens."""
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative or not monotonic, so a lost message would lose its
+    """A sum metric is not cumulative or not monotonic. A lost message would then lose an
     increase."""
 
 
@@ -73,7 +75,7 @@ WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
-"""Explanations for the sender. The other reasons are explained by their names."""
+"""Explanations for the sender, for reasons whose names do not explain them."""
 
 
 class DroppedValue(StrEnum):
@@ -82,12 +84,13 @@ class DroppedValue(StrEnum):
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The prefix ladder (`telemetry.prefix_ladders`) is not `16:` (tokens per block) and groups of
-    four base64 characters."""
+    """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must be `16:` (the tokens per
+    block) and groups of four base64 characters."""
     HTTP_STATUS = "http_status"
-    """Not between 100 and 599."""
+    """The HTTP status is not between 100 and 599."""
     CACHE_VALUE = "cache_value"
-    """An undocumented status, a similarity outside 0 to 1, or a malformed duration."""
+    """A value of a cache is invalid: an undocumented status, a similarity outside 0 to 1, or a
+    malformed duration."""
 
 
 class Unstored(StrEnum):

@@ -1,7 +1,7 @@
-"""The errors with which the collector answers a message that it does not acknowledge.
+"""The errors that the collector returns for a message that it does not acknowledge.
 
-Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response"; the
-codes are google.rpc.Code.
+Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response". The
+codes are from google.rpc.Code.
 """
 
 from typing import ClassVar
@@ -93,7 +93,8 @@ class UnauthenticatedError(IntakeError):
 
 
 class ForbiddenError(IntakeError):
-    """The Host or Origin is not allowed, or the token has a role and can only read."""
+    """The Host or Origin is not allowed, or the token has a role. A token with a role can only
+    read."""
 
     result, http_status, rpc_code = "forbidden", 403, 7
 

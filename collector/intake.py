@@ -1,7 +1,8 @@
-"""Processes a received message: reads it, stores its rows, notifies listeners, responds.
+"""Processes a received message.
 
-An acknowledgement means that the rows are committed. An `IntakeError` states whether to retry. A
-message is processed even if its sender disconnects.
+It reads the message, stores its rows, notifies the listeners and responds. An acknowledgement means
+that the rows are committed. An `IntakeError` states whether the sender should retry. A message is
+processed even if its sender disconnects.
 """
 
 import asyncio
@@ -35,12 +36,12 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[NormalisedBatch, int], None]
-"""Changes the rows of a message, which arrived at the given unix nanoseconds, before they are
-stored."""
+"""Changes the rows of a message before they are stored. The arguments are the rows and the
+message's arrival in unix nanoseconds."""
 
 MAX_PEER_ROWS: Final = 8192
-"""A sender with more uncommitted rows waits: 16 exporters with 512 rows each, committed in 0.3
-s."""
+"""Maximum uncommitted rows of a sender. Above it, the sender's next message waits. 16 exporters
+with 512 rows each reach it, and a commit of that many rows takes 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
 """After a failed commit, the store counts as unavailable for this long."""
@@ -52,13 +53,14 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit, like the other listeners.
-        reading: the reader of messages, which `stop` closes.
+        listeners: called after the commit.
+        reading: the reader of messages. `stop` closes it.
         forward: receives the unchanged bytes of each stored message.
-        steps: change the rows before they are stored, in this order. The changes of a failing step
+        steps: change the rows before they are stored, in this order. If a step fails, its changes
             are left out.
-        ahead_ns: returns how far the system clock, which senders on this machine use, is ahead of
-            `clock_unix_ns`. Timestamps may be this much further in the future.
+        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Senders on this
+            machine use the system clock, so their timestamps may be this much further in the
+            future.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One thread only: two would share the CPU and need twice the memory.
+        # Use only one thread. Two threads would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -104,8 +106,8 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago: only a retry
-        can show that the store has recovered."""
+        """Whether to submit rows. True if the last commit succeeded, or failed more than
+        `STORE_RETRY_S` ago. Only a retry can show that the store has recovered."""
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
@@ -173,7 +175,8 @@ class Intake:
         return await answer
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new messages, and answer all current messages within `grace_s`, stored or not."""
+        """Refuse new messages, and answer all current messages within `grace_s`, even if they are
+        not stored."""
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
@@ -186,8 +189,8 @@ class Intake:
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # A reader in this process cannot be aborted. It may continue: no caller waits for its
-        # result.
+        # A reader in this process cannot be aborted. It may continue, because no caller waits for
+        # its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reading.close()  # a process may have started since
 
@@ -198,9 +201,10 @@ class Intake:
     async def _respond(
         self, process: Coroutine[None, None, Message], answer: asyncio.Future[Message]
     ) -> None:
-        """Process a message, and set its answer unless the sender has disconnected.
+        """Process a message.
 
-        `asyncio.shield` would add three callbacks per message.
+        Set its answer unless the sender has disconnected. `asyncio.shield` is not used, because it
+        would add three callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -208,7 +212,7 @@ class Intake:
         failure: Exception | None = None
         try:
             message = await process
-        except asyncio.CancelledError:  # by `stop`, after its grace period
+        except asyncio.CancelledError:  # `stop` set it after its grace period
             failure = StoppingError()
         except Exception as error:
             failure = error

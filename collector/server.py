@@ -41,14 +41,14 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit, like the other listeners.
-        tokens: None if no token is required.
+        listeners: called after the commit.
+        tokens: the accepted tokens, or None if no token is required.
         hosts: the allowed host names of requests to OTLP/HTTP.
-        reading: None to read messages in this process.
-        clock: None for a new `CorroboratedClock`.
-        clock_unix_ns: used in place of the system clock if `clock` is None. It must never jump.
+        reading: the reader of messages. With None, messages are read in this process.
+        clock: Tailspan's clock. With None, a new `CorroboratedClock` is used.
+        clock_unix_ns: replaces the system clock if `clock` is None. It must never jump.
         forward: receives the unchanged bytes of each stored message.
-        keep_ns: retention; older rows are refused. None for ever.
+        keep_ns: the retention. Older rows are refused. With None, rows of any age are accepted.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """The health of each component that can fail while the others work."""
+        """The health of each component that can fail while all other components work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]

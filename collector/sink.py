@@ -38,10 +38,11 @@ class Sink(Protocol):
         `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's.
 
         Returns:
-            Completes when the rows are committed; fails with a ValueError if they are invalid.
+            A future that completes when the rows are committed. It fails with a ValueError if they
+            are invalid.
 
         Raises:
-            Exception: the sink did not accept the rows; they may be submitted again.
+            Exception: the sink did not accept the rows. The rows may be submitted again.
         """
 
 

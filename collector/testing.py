@@ -23,8 +23,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """A sink that keeps rows in lists.
 
-    With `held`, commits wait for `release`. `failure` is the exception of commits, and `refusal`
-    that of `submit`.
+    With `held`, commits wait for `release`. If `failure` is set, commits raise it. If `refusal` is
+    set, `submit` raises it.
     """
 
     def __init__(self, *, held: bool = False) -> None:

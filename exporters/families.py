@@ -112,7 +112,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Yield the last minutes' quantiles, by replica, by model and by tenant."""
+    """Yield the quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -170,7 +170,8 @@ def slo_families(
 ) -> Iterator[Family]:
     """Yield good events, all events and the target, by objective and group.
 
-    A field that groups any objective is a label of every series, empty for the others.
+    If any objective is grouped by a field, every series has a label for this field. The label is
+    empty for objectives that are not grouped by it.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

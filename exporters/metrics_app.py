@@ -23,9 +23,10 @@ def metrics_app(
 
     Args:
         ready: returns whether telemetry is being received and stored.
-        failing: returns the failing vital components and the other failing ones, with reasons. Only
-            vital ones make `/readyz` respond "not ready".
-        other_paths: paths that another application serves on the same port, for the 404 response.
+        failing: returns the vital and the other components that fail, with reasons. Only a vital
+            component makes `/readyz` respond "not ready".
+        other_paths: paths that a second application serves on the same port. The 404 response lists
+            them.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -64,7 +65,8 @@ def metrics_app(
 
 
 class _SharedScrapes:
-    """Computes at most one scrape at a time. Requests that arrive meanwhile share the next one."""
+    """Computes at most one scrape at a time. Requests that arrive during a scrape share the next
+    scrape."""
 
     def __init__(self, exposition: Exposition) -> None:
         self._exposition = exposition
@@ -72,11 +74,11 @@ class _SharedScrapes:
         self._next: dict[tuple[Format, bool], asyncio.Task[bytes]] = {}
 
     async def read(self, format_: Format, packed: bool) -> bytes:
-        """A scrape in this format, compressed by gzip or not."""
+        """Return a scrape in this format, compressed by gzip if requested."""
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # Shielded, so that other clients receive the scrape if one client disconnects.
+        # The scrape is shielded, so that it continues for other clients if one client disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:

@@ -1,7 +1,8 @@
 """Exports stored telemetry as Prometheus metrics.
 
 `PrometheusExporter` is a listener of the collector. It counts requests in batches, about once per
-second and before a scrape. A scrape copies the totals under a lock, and writes the copy without it.
+second and before a scrape. A scrape copies the totals under a lock. It writes the copy after it has
+released the lock.
 """
 
 import platform
@@ -48,7 +49,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of uncounted requests at which they are counted, which takes about 20 ms."""
+"""When this many requests are uncounted, they are counted. Counting takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 
@@ -56,12 +57,12 @@ class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: returns the collector's own counters, if any.
+        report: returns the collector's own counters, or None if there is no collector.
         recent: the ids of counted requests, so that repeats are not counted.
-        objectives: by name.
+        objectives: the objectives by name.
         placed: returns the groups of an objective that are counted separately.
-        notifications: returns attempts to notify, by channel and result, if any.
-        usd_per_s: returns the price per second of a replica's engine; None if unknown.
+        notifications: returns the number of attempts to notify, by channel and result.
+        usd_per_s: returns the price per second of a replica's engine, or None if it is unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """
 
@@ -158,8 +159,8 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Export these tenants, at most `LIMIT`, by name, so that all collectors of a database name
-        the same."""
+        """Export these tenants by name, up to `LIMIT` tenants. All collectors of a database then
+        export the same names."""
         with self._lock:
             # These requests arrived before the tenants were exported by name.
             self._count(self._waiting_since_unix_ns)
@@ -239,8 +240,8 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.tenant_pairs, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """The rows to count: not those of the prober or of clients, and none that was counted
-        before."""
+        """The rows to count. Rows of the prober, rows of clients and rows that were already counted
+        are left out."""
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
@@ -266,7 +267,8 @@ class PrometheusExporter(Families):
                 self._costs.expect(pair)
 
     def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-        """vLLM's version of each engine with samples, if known. Any sender can invent starts."""
+        """The known vLLM versions of engines that send samples. Other engines are left out, because
+        any sender can invent starts."""
         starts = self._starts({replica for _, replica, _ in engines})
         found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}
         return {labels: start.version for labels, start in found.items() if start and start.version}

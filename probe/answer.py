@@ -7,14 +7,15 @@ from telemetry.printable import printable
 
 _MAX_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""A week: the limit of a duration that a response reports."""
+"""Maximum duration that a response may report: a week."""
 
 
 @dataclass(slots=True)
 class ProbeAnswer:
     """Collects the events of one answer. Instants (`…_at`) are seconds of the loop's clock.
 
-    `output_tokens` is the server's count. `chunks` counts events, which may have several tokens.
+    `output_tokens` is the number that the server reports. `chunks` is the number of events. An
+    event may have several tokens.
     """
 
     max_tokens: int
@@ -34,7 +35,7 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """The `server_…` durations are reported in the response."""
+    """The response reports this duration and the other `server_…` durations."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -87,17 +88,17 @@ def seconds_of_ms(value: object) -> float | None:
 
 
 def mapping_of(value: object) -> dict[str, object]:
-    """A JSON object; empty if the value is none."""
+    """A JSON object. It is empty if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def first_of(value: object) -> dict[str, object]:
-    """The first object of a JSON array; empty if there is none."""
+    """The first object of a JSON array. It is empty if the array has no object."""
     return mapping_of(value[0]) if isinstance(value, list) and value else {}
 
 
 def stream_error(error: object) -> ProbeFailure:
-    """The failure for an error object in a stream."""
+    """Convert an error object in a stream to a failure."""
     about = mapping_of(error)
     kind = text_of(about.get("type")) or text_of(about.get("status")) or text_of(about.get("code"))
     message = text_of(about.get("message")) or text_of(error) or "without a message"

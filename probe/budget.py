@@ -1,9 +1,10 @@
 """The daily budget for probes (UTC), in tokens and US dollars. It is never exceeded.
 
-Before a probe, its maximum cost is reserved in a file: one token per byte of the request, and
-`max_tokens`. A probe that does not fit is not sent. Afterwards, the usage that the server reported
-replaces the reservation; without it, or if the prober is killed, the reservation counts as spent.
-The file is locked, because two probers would each spend the whole budget.
+Before a probe, its maximum cost is reserved in a file. The maximum is one token per byte of the
+request, plus `max_tokens`. A probe is not sent if its maximum cost exceeds the remaining budget.
+After the probe, the usage that the server reported replaces the reservation. If the server reports
+no usage, or if the prober is killed, the reservation counts as spent. The file is locked, because
+two probers would each spend the whole budget.
 """
 
 import fcntl
@@ -20,7 +21,7 @@ from probe.plan import DailyLimits, Endpoint
 from probe.prices import PriceOf, ProbeTokens
 
 _RECORD_BYTES: Final = 256
-"""Fixed, so that a single write replaces the content."""
+"""The fixed size of the record, so that a single write replaces the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class BudgetReservation:
 class ProbeBudget:
     """Reserves the maximum cost of a probe, then records the real cost.
 
-    `path` stores today's spending; None without a limit.
+    `path` is the file with today's spending, or None if there is no limit.
 
     Raises:
         PlanError: the file cannot be used.
@@ -92,7 +93,7 @@ class ProbeBudget:
 
     @property
     def spent(self) -> tuple[int, float]:
-        """Today's tokens and US dollars, with reservations."""
+        """The tokens and US dollars that were spent today, including reservations."""
         self._turn_the_day()
         return self._tokens, self._usd
 
@@ -142,7 +143,8 @@ class ProbeBudget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        # A record of a later day means that the clock was set back. The budget is still spent.
+        # If the record is from a later day, the clock was set back. The budget of that day is still
+        # spent.
         if day >= self._day:
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 

@@ -15,7 +15,7 @@ from telemetry.printable import printable
 
 @dataclass(slots=True)
 class Timings:
-    """Durations and instants of an HTTP exchange in seconds; None if unknown.
+    """Durations and instants of an HTTP exchange in seconds. Unknown values are None.
 
     Instants (`…_at`) are on the event loop's clock. `written_s` and `first_byte_s` begin at
     `ready_at`.
@@ -32,7 +32,7 @@ class Timings:
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:
-    """A socket that is connected to the first address that answers.
+    """Connect a socket to the first address that answers.
 
     Raises:
         ProbeFailure: the name was not found, or no address answers.
@@ -59,7 +59,7 @@ async def connect(host: str, port: int, timings: Timings) -> socket.socket:
 
 
 async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
-    """A numeric address needs no DNS, so `dns_s` stays unknown."""
+    """Resolve a host name. A numeric address needs no DNS, so `dns_s` stays unknown."""
     try:
         ip_address(host)
     except ValueError:
@@ -83,7 +83,8 @@ def _in_a_thread(
 ) -> "asyncio.Future[list[Any]]":
     """Run a DNS lookup in its own thread.
 
-    In asyncio's pool, lookups would wait for slow ones, and so would the end of the program.
+    In asyncio's pool, a lookup would wait for slow lookups. The end of the program would also wait
+    for them.
     """
     found: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -111,7 +112,7 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """A short reason. asyncio's own message would also contain the address."""
+    """A short reason for an error. It is not asyncio's own message, which contains the address."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,7 +1,7 @@
 """Sends one HTTP request over a new connection, and measures each step at the socket.
 
-An HTTP client library does not report the steps exactly (docs/decisions/084), so h11 serves only as
-a parser. Instants are on the event loop's clock.
+No HTTP client library is used, because it does not report the steps exactly (docs/decisions/084).
+h11 is used only as a parser. Instants are on the event loop's clock.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from telemetry.printable import printable
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 MAX_REFUSAL_BYTES: Final = 16_384
-"""Limit of the body of an error response that is kept."""
+"""Maximum bytes of an error response's body that are kept."""
 USER_AGENT: Final = "tailspan-probe"
 
 
@@ -67,7 +67,7 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        timings: receives the measurements, also those before a failure.
+        timings: receives the measurements, including all measurements before a failure.
         response: receives the status and the headers.
         on_body: called with each part of the body and its arrival, if the status is below 300.
 

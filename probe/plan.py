@@ -1,4 +1,4 @@
-"""The prober's plan: what to probe, how often, and with which budget."""
+"""The prober's plan. It states what to probe, how often, and with which budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Final
 from probe.errors import ProbeFailure
 
 MAX_KEY_BYTES: Final = 16_384
-"""Limit of a key file. An OAuth token has up to a few kilobytes."""
+"""Maximum bytes of a key file. An OAuth token has up to a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class KeySource:
     file: Path | None = None
 
     def read(self, environment: Mapping[str, str]) -> str:
-        """Return the key. Raise ProbeFailure, without the key in it, if there is none."""
+        """Return the key. Raise ProbeFailure if there is no key. The error never contains a key."""
         if self.variable is not None:
             where, written = f"key_env {self.variable}", environment.get(self.variable, "")
         else:
@@ -53,8 +53,8 @@ class KeySource:
 class Endpoint:
     """One endpoint, with a unique name.
 
-    `kind` is a key of `probe.protocols.PROTOCOLS`. `url` is the base address. It has either
-    `prompt_tokens` (an approximate length) or `prompt_text`.
+    `kind` is a key of `probe.protocols.PROTOCOLS`. `url` is the base address. An endpoint has
+    either `prompt_tokens`, which is an approximate length, or `prompt_text`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class DailyLimits:
-    """The daily budget. None: no limit."""
+    """The daily budget. A value of None means that there is no limit."""
 
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
@@ -87,7 +87,7 @@ class ProbePlan:
     Attributes:
         every_s: seconds between the probes of an endpoint, and the time limit of a probe.
         limits: the daily budget of all endpoints together.
-        results_url: the OTLP/HTTP address for results; None: they are only printed.
+        results_url: the OTLP/HTTP address for results. With None, results are only printed.
     """
 
     region: str

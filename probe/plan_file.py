@@ -17,7 +17,7 @@ from telemetry.printable import printable
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_PROMPT_BYTES: Final = 4 * 2**20
-"""Limit of a prompt file: about a million tokens."""
+"""Maximum bytes of a prompt file. A file of this size has about a million tokens."""
 MAX_ENDPOINTS: Final = 1_000
 MIN_EVERY_S: Final = 1.0
 MAX_EVERY_S: Final = 86_400.0
@@ -36,7 +36,7 @@ def read_plan(path: Path, *, insecure_credentials: bool = False) -> ProbePlan:
     """Read a file of probes. Paths in it are relative to its folder.
 
     Args:
-        insecure_credentials: allow keys without encryption.
+        insecure_credentials: whether keys may be sent without encryption.
 
     Raises:
         PlanError: the file cannot be used.
@@ -82,7 +82,7 @@ def _document(path: Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that rejects repeated keys, and aliases, which could expand a small file to a
+    """A safe loader that rejects repeated keys and aliases. Aliases could expand a small file to a
     huge document."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:

@@ -1,6 +1,7 @@
 """List prices of managed endpoints, from the package genai-prices.
 
-A price needs a provider with the endpoint's address. For a self-hosted endpoint it is unknown.
+The package finds the provider by the endpoint's address. The price of a self-hosted endpoint is
+unknown.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from probe.plan import Endpoint
 
 
 class ProbeTokens(NamedTuple):
-    """Cached tokens are part of the prompt."""
+    """The tokens of a call. Cached tokens are part of the prompt."""
 
     prompt: int
     output: int

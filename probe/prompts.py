@@ -1,7 +1,8 @@
 """Prompts that measure the effect of the prefix cache.
 
-A new prompt begins with a random nonce, so no cache contains it. If it is answered, the next probe
-repeats it (the twin). The effect is the latency difference between the two.
+A new prompt begins with a random nonce, so no cache contains it. If the prompt is answered, the
+next probe repeats it. The repeated prompt is the twin. The effect is the difference in latency
+between the prompt and its twin.
 """
 
 import secrets
@@ -13,15 +14,17 @@ _WORDS: Final = (
     *("the", "time", "people", "water", "day", "way", "world", "life", "hand", "part", "place"),
     *("work", "week", "case", "point", "number", "group", "fact", "night", "home", "room", "area"),
 )
-"""Each word, with the space before it, is one token in common vocabularies."""
+"""The words of a prompt. Each word, with the space before it, is one token in common
+vocabularies."""
 _FRAME_TOKENS: Final = 24
-"""Approximate tokens of the nonce and the instruction."""
+"""Approximate number of tokens of the nonce and the instruction."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:
     """A prompt of about `prompt_tokens` tokens that was never sent before.
 
-    Vocabularies differ. The result of the probe has the exact number.
+    The number is approximate, because vocabularies differ. The result of the probe contains the
+    exact number.
     """
     nonce = secrets.token_hex(8)
     if endpoint.prompt_text is not None:
@@ -32,7 +35,7 @@ def fresh_prompt(endpoint: Endpoint) -> str:
 
 
 class Prompts:
-    """The prompts of one endpoint: a new prompt, its twin, another new prompt, and so on."""
+    """The prompts of one endpoint. New prompts and their twins alternate."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -47,5 +50,5 @@ class Prompts:
         return prompt, True
 
     def unanswered(self) -> None:
-        """Make the next prompt a new one, because the cache may lack the last prompt."""
+        """Make the next prompt a new prompt, because the last prompt may not be in the cache."""
         self._last = None

@@ -23,7 +23,7 @@ _MAX_MESSAGE_CHARS: Final = 120
 
 
 def refused(response: Response) -> ProbeFailure:
-    """The failure of a response whose status is not a success."""
+    """The failure for a response whose status is not a success."""
     status = response.status
     if status < 400:
         meaning = "redirects elsewhere, which a probe does not follow"

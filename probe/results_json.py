@@ -1,4 +1,5 @@
-"""The result of a probe as a JSON object. Other programs read it: never remove a key."""
+"""The result of a probe as a JSON object. Never remove a key, because other programs read the
+object."""
 
 import json
 from typing import Any

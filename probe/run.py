@@ -18,7 +18,7 @@ from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Time limit for the last results: OpenTelemetry's default for one message
+"""Time limit for sending the last results. It is OpenTelemetry's default for one message
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
@@ -33,8 +33,7 @@ def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
 
 
 def check_prices(plan: ProbePlan, price_of: PriceOf = list_price) -> None:
-    """Raise PlanError if the budget, in dollars only, cannot limit an endpoint: its price is
-    unknown."""
+    """Raise PlanError if the budget is only in dollars and the price of an endpoint is unknown."""
     for each in plan.endpoints:
         if unpriced(each, plan.limits, price_of):
             raise PlanError(
@@ -61,7 +60,7 @@ async def run(
         stop: ends the probing. Running probes get the outcome `abort`.
         once: probe each endpoint once, without a schedule.
         state: the file with today's spending.
-        environment: has the keys, and OpenTelemetry's settings.
+        environment: contains the keys and OpenTelemetry's settings.
 
     Returns:
         The sender, or None without a `results_url`.
@@ -72,7 +71,7 @@ async def run(
     check_keys(plan, environment)
     check_prices(plan, price_of)
     for each in plan.endpoints:
-        # Import the libraries now, so that this does not delay the first probe.
+        # Import the libraries now, so that importing them does not delay the first probe.
         price_of(each, ProbeTokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None

@@ -1,4 +1,5 @@
-"""Runs one probe: reserves its cost, sends it, and measures it. Never retries."""
+"""Runs one probe. It reserves the probe's cost, sends the probe and measures it. It never
+retries."""
 
 import asyncio
 import os
@@ -47,7 +48,7 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def send(self, endpoint: Endpoint, prompt: str, twin: bool, due: Due) -> Probe:
-        """Send a probe, and return its result, also after a failure.
+        """Send a probe. Return its result, even after a failure.
 
         If the current task is cancelled, the outcome is `abort`.
         """

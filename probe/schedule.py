@@ -1,8 +1,10 @@
-"""The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
+"""The fixed schedule of probes.
 
-A prober that waits for slow answers sends fewer probes while an endpoint is slow, which hides the
-slow time (coordinated omission). Each planned instant has exactly one result: an answer, a failure,
-or that no probe was sent. The instants of the endpoints are spread over the interval.
+Each endpoint is probed at planned instants, even if earlier probes are slow. If a prober waited for
+slow answers, it would send fewer probes while an endpoint is slow. The results would then hide the
+slow time (coordinated omission). Each planned instant has exactly one result. It is an answer, a
+failure, or a note that no probe was sent. The instants of the endpoints are spread over the
+interval.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MAX_MISSED: Final = 1_000
-"""Limit of results for missed instants, for example while a laptop sleeps."""
+"""Maximum results for missed instants, for example while a laptop sleeps."""
 
 
 async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
@@ -68,9 +70,10 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """The probe that was due at `at`, on the event loop's clock.
+    """The probe that was due at `at` on the event loop's clock.
 
-    The wall clock may have been corrected, so the instant is computed from the current one.
+    Its instant is computed from the current wall-clock time, because the wall clock may have been
+    corrected.
     """
     ago_s = asyncio.get_running_loop().time() - at
     return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)

@@ -21,11 +21,12 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
-"""Limit of waiting results, about 20 MB: 100 endpoints, every 30 s, for 100 minutes."""
+"""Maximum waiting results (about 20 MB). The queue is long enough for 100 endpoints, every 30 s,
+for 100 minutes."""
 MAX_IN_A_MESSAGE: Final = 512
-"""Results in a message: the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
+"""Maximum results in a message. It is the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
 GATHER_S: Final = 1.0
-"""Seconds to wait for more results before a message."""
+"""Seconds to wait for more results before a message is sent."""
 
 
 class ResultSender:
@@ -33,7 +34,7 @@ class ResultSender:
 
     Args:
         url: the collector's OTLP/HTTP address, without /v1/….
-        environment: may have OpenTelemetry's variables.
+        environment: may contain OpenTelemetry's variables.
         report: called when the collector stops accepting results, and when it accepts them again.
 
     Raises:
@@ -81,7 +82,7 @@ class ResultSender:
         return self._to.shown
 
     def offer(self, result: Probe) -> None:
-        """Queue a result. A full queue drops its oldest."""
+        """Queue a result. If the queue is full, the oldest result is dropped."""
         if len(self._queue) >= QUEUED:
             self._queue.popleft()
             self.dropped += 1
@@ -114,7 +115,7 @@ class ResultSender:
             return False
         self._backoff.reset()
         for each in batch:
-            if self._queue and self._queue[0] is each:  # offer() may have dropped it
+            if self._queue and self._queue[0] is each:  # `offer` may have dropped it
                 self._queue.popleft()
         refused = outcome.rejected if outcome.verdict is ExportVerdict.ACCEPTED else len(batch)
         self.sent += len(batch) - refused

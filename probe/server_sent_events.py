@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MAX_EVENT_BYTES: Final = 2**20
-"""An event with a token has hundreds of bytes; one that summarises the answer, kilobytes."""
+"""Maximum bytes of an event. An event with a token has hundreds of bytes. An event that summarises
+the answer has kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 
 
 class Event(NamedTuple):
-    """One event. `data` is None if it is not a JSON object; `text` is the start of the data."""
+    """One event. `data` is None if it is not a JSON object. `text` is the start of the data."""
 
     name: str
     data: dict[str, Any] | None
@@ -57,7 +58,8 @@ class ServerSentEvents:
     def _lines(self, received: bytes) -> list[bytes]:
         """The lines that these bytes complete.
 
-        Their parts are joined only at the end of a line: joining at each call would be slow.
+        The parts of a line are joined only at its end, because joining them at each call would be
+        slow.
         """
         after_cr = bool(self._rest) and self._rest[-1].endswith(b"\r")
         self._rest.append(received)

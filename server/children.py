@@ -40,7 +40,8 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """The exit status; if a signal ended the process, its negative number."""
+        """Wait for the end of the process. Return its exit status, or the negative number of the
+        signal that ended it."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
@@ -78,7 +79,7 @@ async def start(
     Args:
         command: the command line, with the full path of the program.
         environment: variables to add to the parent's environment.
-        log: the file for the output; overwritten.
+        log: the file for the output. It is overwritten.
 
     Raises:
         ChildError: the log cannot be written, or the program cannot be run.
@@ -103,12 +104,12 @@ def _open_log(log: Path) -> IO[bytes]:
     create(log)
     # Earlier versions let other users read the log.
     log.chmod(FILE_MODE)
-    # Append: two processes that write the same log must not overwrite each other's lines.
+    # Append, because two processes that write the same log must not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)
     return output
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:
-    """The command line of another `tailspan` command in the same environment."""
+    """The command line of a `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

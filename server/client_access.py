@@ -14,7 +14,7 @@ class ClientAccess:
     tls: bool = False
     ca: Path | None = None
     client: tuple[Path, Path] | None = None
-    """Certificate and key."""
+    """The client's certificate and key."""
 
     @property
     def scheme(self) -> str:
@@ -22,7 +22,7 @@ class ClientAccess:
         return "https" if self.tls else "http"
 
     def headers(self) -> dict[str, str]:
-        """The headers of each request, in lower case as gRPC requires."""
+        """The headers of each request. Their names are in lower case, as gRPC requires."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:

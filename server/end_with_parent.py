@@ -1,8 +1,8 @@
 """Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
-On Linux, the kernel then kills the command, even if the parent was killed. This is not done in
-`preexec_fn` of `subprocess`: Python code after a fork can deadlock if the parent has threads. On
-other systems the command may outlive its parent. Source: prctl(2), PR_SET_PDEATHSIG.
+On Linux, the kernel then kills the command, even if the parent was killed. `preexec_fn` of
+`subprocess` is not used, because Python code after a fork can deadlock if the parent has threads.
+On other systems the command may outlive its parent. Source: prctl(2), PR_SET_PDEATHSIG.
 """
 
 import os
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Set the kernel option, which survives the exec, and execute the command."""
+    """Set the kernel option, and execute the command. The option stays set after the exec."""
     if sys.platform == "linux":
         import ctypes
 

@@ -11,7 +11,8 @@ from collector.listen.tls import Tls
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccess:
-    """Tokens, TLS settings, host names, roles and limits. None means the default, or none."""
+    """Tokens, TLS settings, host names, roles and limits. If a setting is None, its default
+    applies, or there is no such setting."""
 
     tokens: BearerTokens | None = None
     tls: Tls | None = None
@@ -20,7 +21,7 @@ class EndpointAccess:
     roles: Roles | None = None
     own_token: str | None = field(default=None, repr=False)
     explorer_host: str | None = None
-    """The explorer's address, if it differs from that of the other servers."""
+    """The explorer's address, if it differs from the address of the other servers."""
 
     @property
     def scheme(self) -> str:

@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 class EvaluationTask:
     """Evaluates the objectives every `EVALUATION_S` seconds.
 
-    A starting sender may first send old requests. The first request that ended only seconds before
-    its arrival triggers an evaluation at once. If several collectors share a database, the holder
-    of the lease evaluates, and the others read its results.
+    A sender may first send old requests when it starts. The first request that ended only seconds
+    before its arrival triggers an evaluation at once. If several collectors share a database, only
+    the holder of the lease evaluates. The other collectors read its results.
 
     Args:
         evaluated: called after each evaluation, or after the results were read.
@@ -85,7 +85,8 @@ class EvaluationTask:
                     await self._due.wait()
 
     async def step(self) -> None:
-        """Evaluate, or read the results if another collector evaluates. May raise StoreError."""
+        """Evaluate the objectives. If a different collector evaluates them, read its results. May
+        raise StoreError."""
         with self._leases.acting(EVALUATION) as term:
             if term is None:
                 await asyncio.to_thread(self._evaluator.follow)

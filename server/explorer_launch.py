@@ -49,17 +49,18 @@ def launch(
 ) -> Launch:
     """The command and environment of the explorer's process.
 
-    Other users can read command lines. The database's URL, which may contain a password, is passed
-    in a variable, and the process reads the sign-in file itself.
+    Other users can read command lines. So the database's URL, which may contain a password, is
+    passed in a variable. The process reads the sign-in file itself.
 
     Args:
         base_path: the URL path under which a proxy serves the explorer.
-        database_url, state_url, prices: None for the value in the environment, or the default.
-        objectives: files and folders; empty for the built-in objectives.
+        database_url, state_url, prices: with None, the value in the environment or the default is
+            used.
+        objectives: files and folders. If there are none, the built-in objectives are used.
         allowed_hosts: host names for browsers, in addition to IP addresses, localhost, `host`, the
             host in `sign_in`, and the names in the environment.
         simulated_past_s: start and end of the simulated backfill in unix seconds.
-        otlp_ports: the collector's gRPC and HTTP ports; None if the explorer runs alone.
+        otlp_ports: the collector's gRPC and HTTP ports, or None if the explorer runs alone.
     """
     options = {
         "server.address": host,
@@ -112,7 +113,7 @@ def reading_environment(
     state_url: str | None = None,
     roles: Path | None = None,
 ) -> dict[str, str]:
-    """Return variables for a child that reads the database. See `launch` for the arguments."""
+    """Return variables for a child that reads the database. `launch` describes the arguments."""
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
     if state_url is not None:
         environment[STATE_ENVIRONMENT_KEY] = state_url

@@ -1,6 +1,7 @@
 """Check with one HTTP request whether a server responds.
 
-The server is not trusted: total time limit, no proxy, no redirect, a limited number of bytes.
+The server is not trusted. So the total time and the number of bytes are limited. No proxy is used,
+and no redirect is followed.
 """
 
 import http.client
@@ -44,9 +45,10 @@ def get(
     *,
     max_bytes: int | None = None,
 ) -> HttpResult:
-    """Send a GET request. Errors are in the result, never raised.
+    """Send a GET request.
 
-    `timeout_s` is for the whole request, with the name lookup.
+    Errors are never raised, but are in the result. `timeout_s` is the time limit of the whole
+    request, including the name lookup.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, max_bytes)
 
@@ -58,7 +60,7 @@ def post(
     timeout_s: float = TIMEOUT_S,
     access: ClientAccess = OPEN,
 ) -> HttpResult:
-    """Send a POST request. See `get`."""
+    """Send a POST request. Otherwise it is like `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 
@@ -70,8 +72,8 @@ def _in_time(
     access: ClientAccess,
     max_bytes: int | None = None,
 ) -> HttpResult:
-    # In a thread, which is abandoned after the time limit: a socket's timeout applies only to each
-    # read, and a name lookup has none.
+    # The request runs in a thread, which is abandoned after the time limit. A socket's timeout
+    # applies only to each read, and a name lookup has no timeout.
     answers: SimpleQueue[HttpResult] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(

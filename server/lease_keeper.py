@@ -1,6 +1,6 @@
-"""Renew the leases of this collector, and take expired leases of others.
+"""Renew the leases of this collector, and take expired leases of other collectors.
 
-If several collectors share a database, the lease on a task decides which of them does it.
+If several collectors share a database, only the collector with the lease on a task does the task.
 """
 
 import logging
@@ -46,16 +46,16 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, and give up the leases. Idempotent.
+        """Stop the thread, and give up the leases.
 
-        Stop the work that needs the leases before.
+        Idempotent. Before the call, stop all work that needs the leases.
         """
         if self._stop.is_set():
             return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GRACE_S)
-        # A thread that still runs waits for the database.
+        # A thread that is still running waits for the database.
         if not self._thread.is_alive():
             try:
                 self._leases.release()
@@ -63,7 +63,7 @@ class LeaseKeeper:
                 _log.warning("the leases were not given up, so they expire: %s", error)
 
     def held(self) -> dict[str, bool]:
-        """Whether this process holds each lease; {} if leases are not needed."""
+        """Whether this process holds each lease. The result is {} if leases are not needed."""
         if not self._leases.shared:
             return {}
         return {name: self._leases.term(name) is not None for name in self._leases.names}

@@ -1,8 +1,9 @@
 """Compute the likely cause of each incident in the background, and store it.
 
-An answer is computed when the incident alerts, each time its age has doubled, and after its end.
-The computation runs in a separate process with limits on time and memory; notifications do not wait
-for it. If only the replay fails, the shares come from accounting (estimates from the step ledger).
+An answer is computed when the incident alerts. It is computed again each time the incident's age
+has doubled, and after the incident's end. The computation runs in a separate process with limits on
+time and memory. Notifications do not wait for it. If only the replay fails, the shares come from
+accounting (estimates from the step ledger).
 """
 
 import logging
@@ -35,15 +36,18 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
-"""Seconds until the first computation; the explorer compiles the replay in this time."""
+"""Seconds until the first computation. The explorer compiles the replay in this time."""
 RETRY_S: Final = 300
 """Seconds until the next computation if no cause of an open incident was found."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds to wait after a replay that took too long; doubled each time in a row."""
+"""Seconds to wait after a replay that took too long. The wait is doubled after each further such
+replay in a row."""
 RECENT_S: Final = 86_400
-"""After an upgrade, only incidents that ended less than this ago are computed again."""
+"""After an upgrade, the cause of an ended incident is computed again only if it ended less than
+this ago."""
 NICE: Final = 10
-"""Nice level of the replay. The diagnosis takes about a second, at normal priority."""
+"""Nice level of the replay. The diagnosis runs at normal priority, because it takes only about a
+second."""
 
 ComputeVerdict = Callable[[Objective, IncidentRow, int], IncidentVerdict]
 """Returns the verdict at an instant in unix seconds. Slow. Raises StoreError or VerdictError."""
@@ -57,7 +61,8 @@ class VerdictError(Exception):
 
 
 class DueIncident(NamedTuple):
-    """An incident whose answer is due, at its last evaluation or its end (`at_s`, unix)."""
+    """An incident whose answer is due. `at_s` is its last evaluation or its end, in unix
+    seconds."""
 
     objective: Objective
     incident: IncidentRow
@@ -69,7 +74,7 @@ class Tried(NamedTuple):
 
     Attributes:
         age_s: the incident's age.
-        too_long: how many replays in a row took too long.
+        too_long: the number of replays in a row that took too long.
     """
 
     age_s: int
@@ -82,9 +87,10 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread.
 
     Args:
-        compute_verdict: None to compute it in a separate process.
+        compute_verdict: computes a verdict. With None, a separate process computes it.
         found: called from the thread after each computation.
-        evaluates: whether this process evaluates the objectives; otherwise it computes nothing.
+        evaluates: whether this process evaluates the objectives. If it does not, it computes no
+            answers.
     """
 
     def __init__(
@@ -122,7 +128,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no new computation. A running one ends with this process."""
+        """Start no new computation. If a computation is running, it ends with this process."""
         self._stop.set()
         self._wake.set()
 
@@ -230,9 +236,11 @@ def _is_better(
 ) -> bool:
     """Whether a new verdict replaces the stored answer.
 
-    An open incident needs a verdict with a cause. Shares from a replay by this version stay if
-    - the incident is open, and the new verdict has no replay; or
-    - the incident has ended, both ranges begin at the same time, and the new replay took too long.
+    An open incident needs a verdict with a cause. In two cases, stored shares from a replay by this
+    version are not replaced:
+    - The incident is open, and the new verdict has no replay.
+    - The incident has ended, the new replay took too long, and the new and the stored range begin
+      at the same time.
     """
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:
@@ -266,7 +274,7 @@ def _age_s(row: IncidentRow) -> int:
 
 
 def compute_verdict_in_child(engine: Engine) -> ComputeVerdict:
-    """A function that finds the verdict in a separate process."""
+    """A function that computes the verdict in a separate process."""
 
     def compute_verdict(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
         found, problem, unavailable = answer_in_child(
@@ -293,8 +301,12 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield verdicts with ever better shares: all from accounting, then the first latency replayed,
-    then all. Yields nothing if the objective has no latency target. Runs in the child process."""
+    """Yield verdicts with increasingly better shares.
+
+    In the first verdict, all shares are from accounting. In the second verdict, the shares of the
+    first latency are from a replay. In the third verdict, all shares are from replays. Nothing is
+    yielded if the objective has no latency target. This function runs in the child process.
+    """
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return

@@ -1,8 +1,8 @@
 """Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread its own memory area (arena), and Arrow's allocator keeps freed memory. The
-unused memory in arenas was a quarter of the process (benchmarks/ingest.py). Two arenas suffice,
-because Python's global lock lets one thread run at a time.
+glibc gives each thread its own memory area (arena), and Arrow's allocator keeps freed memory. A
+quarter of the process's memory was unused memory in arenas (benchmarks/ingest.py). Two arenas are
+enough, because Python's global lock lets only one thread run at a time.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 ARENAS: Final = 2
 _M_ARENA_MAX: Final = -8
-"""From glibc's <malloc.h>."""
+"""The constant `M_ARENA_MAX` of glibc's <malloc.h>."""
 
 
 def limit_allocator_memory() -> None:

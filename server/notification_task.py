@@ -1,4 +1,5 @@
-"""Send notifications, with one thread per channel, so that a slow channel delays no other.
+"""Send notifications. Each channel has its own thread, so that a slow channel does not delay other
+channels.
 
 Only the holder of the lease on notifications fills and delivers the outbox (the stored messages).
 An interrupted delivery is repeated after the next start, or by the next holder.
@@ -34,9 +35,9 @@ class NotificationTask:
     """The threads that fill the outbox after each evaluation, and deliver it.
 
     Args:
-        explorer_url: the address for links; None: no links.
+        explorer_url: the explorer's address for links. Without it, messages contain no links.
         simulated: whether any received data is simulated.
-        print_line: gets a line, and whether it is an error.
+        print_line: prints a line. Its second argument is whether the line is an error.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class NotificationTask:
         self._evaluated.set()
 
     def stop(self) -> None:
-        """Start no new deliveries, and wait up to `GRACE_S` for the current ones."""
+        """Start no new deliveries, and wait up to `GRACE_S` for the current deliveries."""
         self._stop.set()
         for event in (self._evaluated, *self._wakes):
             event.set()
@@ -107,7 +108,8 @@ class NotificationTask:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """The age of each channel's oldest undelivered message; {} without the lease."""
+        """The age of each channel's oldest undelivered message. The result is {} if this process
+        does not hold the lease."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9
@@ -129,8 +131,8 @@ class NotificationTask:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Not before the first evaluation: incidents may have ended while Tailspan did not
-                # run.
+                # Wait for the first evaluation, because incidents may have ended while Tailspan did
+                # not run.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -149,7 +151,8 @@ class NotificationTask:
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
-                # Not before the outbox was filled in this term: older messages may be outdated.
+                # Wait until the outbox was filled in this term of the lease, because older messages
+                # may be outdated.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)

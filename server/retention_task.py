@@ -43,12 +43,13 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Time limit of one run for rollups, before it deletes old data. The next run continues."""
+"""Time limit for the rollups of one run. After it, the run deletes old data, and the next run
+continues with the rollups."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """Retention of each kind of data; None: for ever."""
+    """The retention of each kind of data. With None, the data is kept for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
@@ -67,7 +68,7 @@ def begin(engine: Engine, clock: CorroboratedClock) -> None:
 class RetentionTask:
     """Computes rollups and deletes old data, if this process holds the lease on retention.
 
-    Data is deleted if its age at `clock.deletable_unix_ns` exceeds its retention.
+    Data is deleted if its age at the time `clock.deletable_unix_ns` exceeds its retention.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class RetentionTask:
         self._begun = False
 
     async def step(self) -> None:
-        """Run once. May raise StoreError; completed work is kept."""
+        """Run once. May raise StoreError. Completed work is kept."""
         if not self._begun:
             # The evaluator must count the stored requests before they are deleted.
             self._begun = True
@@ -128,7 +129,7 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # Without the requests the answer cannot be computed again, so keep it longer.
+        # Without the requests, the answer cannot be computed again, so it is kept longer.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(store_deleted_until, engine, now)
@@ -149,9 +150,10 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
 
 
 async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
-    """The first error instead of raising it, so that old data is still deleted.
+    """Compute the rollups that are out of date.
 
-    Computes a few rollups at a time, so that Tailspan can stop between them.
+    The first error is returned and not raised, so that old data is still deleted. A few rollups are
+    computed at a time, so that Tailspan can stop between them.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

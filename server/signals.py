@@ -1,4 +1,4 @@
-"""The first signal requests an orderly stop; a second signal ends the process."""
+"""The first signal requests an orderly stop. A second signal ends the process."""
 
 import asyncio
 import os
@@ -6,14 +6,14 @@ import signal
 from collections.abc import Callable
 
 REPEAT_S = 1.0
-"""For this many seconds, a second signal is ignored: the terminal and a parent process may both
-send the first one."""
+"""For this many seconds, a second signal is ignored. The terminal and a parent process may each
+send a signal for one stop."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
     """An event that SIGINT, SIGTERM and SIGHUP set.
 
-    A second signal ends the process, after `at_once` was called on the event loop.
+    After a second signal, `at_once` is called on the event loop, and the process ends.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signalled_at = 0.0

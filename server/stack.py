@@ -78,14 +78,15 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Seconds without an evaluation after which the task counts as failed: twenty intervals, because
-the first evaluation counts all stored requests."""
+"""Seconds without an evaluation after which the task counts as failed. It is twenty intervals,
+because the first evaluation counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
-"""The same for retention. The first run after an upgrade may compute thousands of rollups."""
+"""Seconds without a run after which the retention task counts as failed. The first run after an
+upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
 KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
-"""These paths require no token and allow any Host header, for Kubernetes' probes."""
+"""Paths for Kubernetes' probes. These paths require no token and allow any Host header."""
 NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
@@ -96,7 +97,7 @@ UNNAMED_SERVER = "a server without a name (service.instance.id)"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports to listen on. 0: any free port."""
+    """The ports to listen on. Port 0 selects any free port."""
 
     grpc: int = 4317
     http: int = 4318
@@ -137,11 +138,11 @@ class Stack:
 
     Args:
         engine: the database. The caller closes it.
-        database_url: the same database, for the explorer's process.
+        database_url: the URL of the same database, for the explorer's process.
         objective_paths, price_file: the files of `objectives` and `prices`, for the explorer.
-        peaks: override the built-in peaks of GPUs (`roofline.peakfile`).
+        peaks: values that override the built-in peaks of GPUs (`roofline.peakfile`).
         base_path: the URL path under which a proxy serves the explorer.
-        api: None for no JSON API.
+        api: the limits of the JSON API, or None if it is disabled.
     """
 
     def __init__(
@@ -351,7 +352,8 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # An engine reports its device, which determines its price, only at its start.
+            # An engine reports its device only at its start, and the device determines the engine's
+            # price.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -361,7 +363,8 @@ class Stack:
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
-            # Only after the ports are bound: the data may belong to another Tailspan on them.
+            # Delete simulated data only after the ports are bound. If the ports are in use, the
+            # data may belong to a different Tailspan.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
@@ -424,7 +427,8 @@ class Stack:
         self._pricing.update(gpus=samples)
 
     def _evaluate_soon(self) -> None:
-        """Called from the thread that renews the leases, after a lease was taken."""
+        """Trigger an evaluation. The thread that renews the leases calls this after it has taken a
+        lease."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
@@ -510,7 +514,7 @@ class Stack:
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
         await asyncio.to_thread(self._keeper.stop)
-        # First the simulator, so that its last messages are stored.
+        # Stop the simulator first, so that its last messages are stored.
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
@@ -523,5 +527,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal was closed; messages are also in the outbox
+    with suppress(OSError):  # the terminal was closed. The messages are also in the outbox.
         click.echo(text, err=wrong)

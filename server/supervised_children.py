@@ -20,12 +20,14 @@ FIRST_LOOK: Final = {
     "backfill": "20m",
     "rate": "2",
 }
-"""Options of `tailspan up --simulate`: 15 minutes of normal traffic, then an open incident of
-severity "page". More would delay the first page too much (benchmarks/first_minute.py)."""
+"""Options of `tailspan up --simulate`. The options simulate 15 minutes of normal traffic, and then
+an open incident of severity "page". More traffic would delay the first page of the explorer too
+much (benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end, in unix seconds, of the backfill of a simulator that starts now."""
+    """Return the start and the end of the backfill, in unix seconds, for a simulator that starts
+    now."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -60,7 +62,7 @@ class _SupervisedChild:
         """Start the process if it does not run, and wait until it ends.
 
         Raises:
-            ChildEnded, ChildError: it ended, or cannot be started.
+            ChildEnded, ChildError: the process ended, or cannot be started.
         """
         if not self.running:
             await self.start()

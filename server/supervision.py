@@ -1,6 +1,7 @@
-"""Supervise components: report each failure, and restart with a back-off.
+"""Supervise components.
 
-`start` runs a component on the event loop; `add` adds a thread or process that restarts itself.
+Each failure is reported, and components are restarted with a back-off. `start` runs a component on
+the event loop. `add` adds a thread or process that restarts itself.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The pause before a restart doubles after each failure up to this."""
+"""Maximum pause before a restart. The pause doubles after each failure."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        chance: random numbers in [0, 1) that vary the pauses, against simultaneous restarts.
+        chance: returns random numbers in [0, 1). The numbers vary the pauses, so that components do
+            not restart at the same time.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class Supervisor:
         """Run a component until `stop` is called.
 
         Args:
-            work: one step if `every_s` is set, otherwise an endless loop.
+            work: the component's work. It is one step if `every_s` is set, and otherwise an endless
+                loop.
             every_s: the pause in seconds after a successful step.
         """
         self.add(task)

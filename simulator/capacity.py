@@ -1,7 +1,8 @@
-"""Estimate a fleet's capacity, so that faults let no queue grow without limit. Pure.
+"""Estimate a fleet's capacity.
 
-The engine time of a request comes from mean lengths and the step model. The number of concurrent
-requests is a fixed point. Only the tokens of system prompts count as cached.
+Faults use it, so that no queue grows without limit. Pure. The engine time of a request is computed
+from mean lengths and the step model. The number of concurrent requests is the fixed point of this
+computation. Only the tokens of system prompts count as cached.
 """
 
 import math
@@ -65,7 +66,7 @@ def step_s(engine: EngineConfig, means: Means, running: float) -> float:
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """The number of concurrent requests at a rate; at most `max_num_seqs`."""
+    """The number of concurrent requests at a rate. It is at most `max_num_seqs`."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -94,5 +95,5 @@ def required_blocks(means: Means, count: float, spread: float) -> float:
 
 
 def target_utilisation(severity: float, slack: float) -> float:
-    """A utilisation between 0 and 1: at severity 1, slack/(1 + slack) remains unused."""
+    """A utilisation between 0 and 1. At severity 1, slack/(1 + slack) remains unused."""
     return severity / (severity + slack)

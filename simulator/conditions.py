@@ -1,6 +1,6 @@
-"""Conditions of a server that change over time: clocks, other processes, links, memory. Pure.
+"""Conditions of a server that change over time, such as clocks, links and memory.
 
-The values that several faults set for a condition are added or multiplied.
+Pure. If several faults set a condition, their values are added or multiplied.
 """
 
 import math
@@ -24,15 +24,20 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""Factors of a duration, usually 1: `pace` (a step), `rank_pace` (a step on one rank, one of the
-server's GPUs), `frontend_pace` (the front end's work), `link_pace` (a KV transfer) and
-`storage_pace` (loading an adapter). The other conditions:
+"""Five conditions are factors of a duration and are usually 1:
+- `pace`: a step.
+- `rank_pace`: a step on one rank, which is one of the server's GPUs.
+- `frontend_pace`: the front end's work.
+- `link_pace`: a KV transfer.
+- `storage_pace`: loading an adapter.
+
+The other conditions are:
 
 - `slowdown_per_sequence`: relative increase of a step's duration per sequence in it.
 - `clock`: divides the GPU's clock frequency.
 - `foreign`: other processes on the GPU.
 - `lost_blocks`: KV blocks that are unused but cannot be allocated.
-- `pull`: share of all requests that the router sends to the replica in any case.
+- `pull`: share of all requests that the router always sends to the replica.
 - `hung`: above 0 while the engine takes no step.
 """
 
@@ -53,7 +58,7 @@ class Restart:
     """The server stops at `at_s` and is ready again after `down_s` seconds.
 
     Args:
-        config: None keeps the configuration.
+        config: the new configuration. With None, the configuration does not change.
         new_shape_s: additional seconds of the first step of each batch shape.
     """
 

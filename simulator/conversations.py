@@ -1,6 +1,7 @@
-"""Conversations, in which each prompt contains the conversation so far and some new text. Pure.
+"""Conversations.
 
-A few dozen are active at a time. A new one replaces each that ends.
+In a conversation, each prompt contains the conversation so far and some new text. Pure. A few dozen
+conversations are active at a time. When a conversation ends, a new conversation replaces it.
 """
 
 import random
@@ -15,13 +16,13 @@ class Conversations:
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Range of the first prompt's length."""
+    """The range of the first prompt's length in tokens."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """Range of the user's text in each later prompt."""
+    """The range of the length in tokens of the user's text in each later prompt."""
 
     @property
     def mean_tokens(self) -> float:
-        """The prompt tokens in the middle of a conversation: about the mean."""
+        """The number of prompt tokens in the middle of a conversation. It is about the mean."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 

@@ -39,7 +39,8 @@ class Dataset:
     operations: list[ApplicationOperation]
     """The requests as the router reports them; empty without prefill replicas."""
     lost: int
-    """Requests that arrived while all servers were down. No server reports them."""
+    """The number of requests that arrived while all servers were down. No server reports these
+    requests."""
 
     def request_table(self) -> pa.Table:
         """The requests, as `store.queries.request_table` returns them."""
@@ -70,7 +71,7 @@ def run(config: FleetConfig) -> Dataset:
     """Simulate a fleet to its end.
 
     Raises:
-        ValueError: there is no end (`duration_s` is None, and there is no trace).
+        ValueError: the simulation has no end, because `duration_s` is None and there is no trace.
     """
     if config.duration_s is None and not config.workload.trace:
         raise ValueError(

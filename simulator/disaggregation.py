@@ -1,4 +1,5 @@
-"""Prefill and decode on different servers, and the router that sends each request to both. Pure.
+"""Prefill and decode on different servers. The router sends each request first to a prefill server,
+and then to a decode server. Pure.
 
 The prefill server generates one token. The decode server then loads the KV cache of the prompt. A
 failed prefill returns its error to the client.
@@ -18,7 +19,8 @@ from simulator.routing import Routing
 from simulator.workload import SimulatedHop, SimulatedRequest
 
 ROUTE_S: Final = 0.0015
-"""Seconds of the router before it sends a request, and before it returns a response. Chosen."""
+"""Seconds that the router needs before it sends a request, and before it returns a response. The
+value is chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class RoutedRequest:
     """A request at the router. Times are in virtual seconds."""
 
     bits: int
-    """Both the request's id and its trace id."""
+    """The number that is the request's id and also its trace id."""
     began_s: float
     ended_s: float
     first_byte_s: float | None
@@ -71,7 +73,7 @@ class Disaggregation:
 
     @property
     def busy(self) -> bool:
-        """Whether a request has not ended."""
+        """Whether any request has not ended."""
         return bool(self._open or self.ended)
 
     def receive(self, request: SimulatedRequest) -> None:

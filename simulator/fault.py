@@ -42,7 +42,7 @@ class SimulatedFault:
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The affected replica, if the fault affects only one."""
+    """The affected replica, if the fault affects only one replica."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

@@ -1,5 +1,5 @@
-"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second. Pure: the
-configuration, with its seed, determines every record and sample."""
+"""Simulate a fleet of replicas behind a router in virtual time, in steps of one second. Pure. The
+configuration and its seed determine every record and sample."""
 
 import heapq
 import random
@@ -36,7 +36,7 @@ class ReplicaSecond:
     records: list[RequestRecord]
     """The requests that ended, in the order of their ends."""
     state: EngineState | None
-    """The state at the end of the second; None while the server is down."""
+    """The state at the end of the second, or None if the server is down."""
     gpus: tuple[GpuSample, ...]
 
 
@@ -47,13 +47,14 @@ class Second:
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     routed: tuple[RoutedRequest, ...] = ()
-    """The requests that the router answered; empty without prefill replicas."""
+    """The requests that the router answered. Without prefill replicas, there are none."""
     lost: int = 0
-    """Requests so far that arrived while no server was up."""
+    """The number of requests so far that arrived while no server was up."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Simulate the fleet, with what its faults require, until every request has ended."""
+    """Simulate the fleet until every request has ended. Everything that its faults require is added
+    to the fleet."""
     yield from _Fleet(world_of(config)).seconds()
 
 

@@ -22,20 +22,21 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """The first replicas, which only prefill; the others then only decode. 0: each does both."""
+    """The number of the first replicas, which only prefill. All other replicas then only decode.
+    With 0, each replica prefills and decodes."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     faults: tuple[SimulatedFault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Assigned to the replicas in turn."""
+    """The regions, which are assigned to the replicas in turn."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties that the replay's model of a server lacks."""
+    """Properties that the replay's model of a server does not have."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None: until the trace ends; without a trace, for
-    ever."""
+    """Seconds during which requests arrive. With None, requests arrive until the trace ends. If
+    there is no trace, they arrive for ever."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 
@@ -62,7 +63,7 @@ class FleetConfig:
 
     @property
     def rate_per_s(self) -> float:
-        """The ordinary rate of each replica."""
+        """The ordinary rate of requests of each replica."""
         return self.workload.rate_per_s / self.replicas
 
     def name_of(self, replica: int) -> str:

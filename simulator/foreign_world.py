@@ -1,7 +1,7 @@
 """Servers with properties that the step model of `replay/` does not have. Pure.
 
-The simulator and the replay share the step model, so a diagnosis may look better here than on real
-servers. In a foreign world the fitted formula is wrong, as for a real server.
+The simulator and the replay share the step model. So a diagnosis may look better in a simulation
+than on real servers. In a foreign world, the fitted formula is wrong, as it is for a real server.
 """
 
 import random
@@ -17,10 +17,10 @@ class ForeignWorld:
     """Properties of all servers of a fleet."""
 
     slowdown_per_sequence: float
-    """Relative increase of a step's duration per sequence in it. The fitted model only adds terms,
-    so it cannot multiply the number of sequences by the other work."""
+    """Relative increase of a step's duration per sequence in it. The fitted model only adds terms.
+    So it cannot multiply the number of sequences by the other work."""
     drift_ratio: float
-    """Standard deviation of the logarithm of a server's pace, which lasts for many steps."""
+    """Standard deviation of the logarithm of a server's pace. A pace lasts for many steps."""
     drift_every_s: float
     """Mean seconds between two changes of the pace."""
 
@@ -38,4 +38,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""Faults have the numbers 0 and above."""
+"""The `source` of the foreign world's condition changes. The sources of faults are 0 and above."""

@@ -1,7 +1,7 @@
 """GPU samples of a simulated server, computed from its engine's work. Pure.
 
-Bytes and FLOPs come from the steps and their tokens. If one rank (GPU) is slow, the others wait in
-a collective operation with few active multiprocessors.
+Bytes and FLOPs come from the steps and their tokens. If one rank (GPU) is slow, all other ranks
+wait in a collective operation. While they wait, few of their multiprocessors are active.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""Llama-3-8B, as an engine reports it. The constants above follow from it."""
+"""The shape of Llama-3-8B, as an engine reports it. The constants above follow from this shape."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -45,7 +45,7 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Active multiprocessors while a GPU waits for a slow rank."""
+"""Share of active multiprocessors while a GPU waits for a slow rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
 """Bytes per token that each rank exchanges, in two all-reduces per layer."""
@@ -66,7 +66,7 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals. The driver's, such as energy, continue."""
+        """Reset the engine's totals. The driver's totals, such as energy, continue."""
         self._before = ReplayEngineTotals()
 
     def sample(

@@ -1,7 +1,7 @@
 """Connect a simulation to a clock and a collector.
 
-The first `backfill_s` seconds are sent as fast as the collector accepts them, each later second
-when it is over.
+The first `backfill_s` seconds are sent as fast as the collector accepts them. Each later second is
+sent when it is over.
 """
 
 import os
@@ -44,10 +44,12 @@ class SimulationPlan:
 
     endpoint: str
     fleet: FleetConfig
-    """`run` computes `started_unix_ns` and `duration_s` from this plan."""
+    """The fleet to simulate. `run` computes its `started_unix_ns` and `duration_s` from this
+    plan."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Seconds of live traffic. None: until the run is stopped. 0: only the backfill."""
+    """Seconds of live traffic. With None, live traffic continues until the run is stopped. With 0,
+    only the backfill is sent."""
     service: str = "vllm"
     truth: Path | None = None
     """The file for the active causes, one JSON object per line."""
@@ -78,12 +80,13 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate the fleet and send its data until the plan's end or until `stop` is set.
+    """Simulate the fleet and send its data, until the plan's end or until `stop` is set.
 
     Args:
-        stop: may be set from any thread. Queued data is still sent for a few seconds.
+        stop: stops the run. It may be set from any thread. Queued data is still sent for a few
+            seconds.
         wait: waits for some seconds, or until `stop` is set.
-        patience_s: seconds without accepted data after which a run with an end stops.
+        patience_s: if no data is accepted for this many seconds, a run with an end stops.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
@@ -183,7 +186,8 @@ class _Batches:
 
     @property
     def given_up(self) -> bool:
-        """Whether a run with an end should stop waiting for the collector."""
+        """Whether to stop waiting for the collector. It is always false for a run without an
+        end."""
         return self._plan.duration_s is not None and self._sender.unavailable
 
     def add(self, second: Second, at_unix_ns: int) -> None:
@@ -206,7 +210,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected data. If the queue is full, drop and count it."""
+        """Queue the collected data. If the queue is full, drop and count the data."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:

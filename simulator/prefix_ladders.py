@@ -20,14 +20,14 @@ from tailspan_vllm.request.prefix_ladder import (
 from simulator.workload import SimulatedRequest
 
 _CONVERSATIONS: Final = 4096
-"""Shared prefixes whose digests are cached."""
+"""Maximum shared prefixes whose digests are cached."""
 
 
 def ladder(request: SimulatedRequest, block_tokens: int, own: str) -> str | None:
-    """A request's ladder; None if its prompt is shorter than a block.
+    """A request's ladder, or None if its prompt is shorter than a block.
 
     Args:
-        own: a name of the whole prompt, equal only for the same prompt.
+        own: a name of the whole prompt. Two prompts have the same name only if they are equal.
     """
     rungs = bisect_right(POSITIONS, request.prompt_tokens // block_tokens)
     if not rungs:

@@ -30,9 +30,9 @@ _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
 """Seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
-"""Tokens that a slow client's connection buffers: 16 KiB of events."""
+"""Number of tokens that a slow client's connection buffers. It is 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
-"""Bandwidth of KV transfers: about 100 Gbit/s."""
+"""Bandwidth of KV transfers, about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
 """Share of the prompt tokens whose KV cache comes from another server."""
@@ -94,16 +94,16 @@ class SimulatedReplica:
 
     @property
     def outstanding(self) -> int:
-        """Requests in the front end or the engine."""
+        """The number of requests in the front end or the engine."""
         return self._engine.outstanding
 
     @property
     def ready_s(self) -> float | None:
-        """When the server will be up again; None while it is up."""
+        """The time when the server will be up again, or None while it is up."""
         return self._ready_s
 
     def change(self, change: ConditionChange) -> None:
-        """Apply a changed condition, after `advance` to its time."""
+        """Apply a changed condition. Call it after `advance` to the time of the change."""
         self.conditions.set(change)
         self._apply()
 
@@ -120,7 +120,8 @@ class SimulatedReplica:
         return cut
 
     def receive(self, request: SimulatedRequest) -> RequestRecord | None:
-        """Receive a request, after `advance` to its time. Return its record if it is rejected."""
+        """Receive a request. Call it after `advance` to the request's time. If the request is
+        rejected, return its record."""
         record = self._record(request)
         config = self._engine.config
         arrived = request.at_s + _FRONT_END.read_s
@@ -165,11 +166,11 @@ class SimulatedReplica:
     def give_up(
         self, number: int, at_s: float
     ) -> tuple[SimulatedRequest | None, list[RequestRecord]]:
-        """End a request whose client gives up at `at_s`, after `advance` to this time.
+        """End a request whose client gives up at `at_s`. Call it after `advance` to this time.
 
         Returns:
-            The request, or None if it has already ended; and its record, unless it is in the batch:
-            `advance` then returns it.
+            The request, or None if it has already ended. A list with the request's record. The list
+            is empty if the request is in the batch. Then `advance` returns the record later.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -191,7 +192,7 @@ class SimulatedReplica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """One sample per GPU for the time since the last call, also while down."""
+        """One sample per GPU for the time since the last call, even while the server is down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -199,9 +200,9 @@ class SimulatedReplica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """The engine's state; None while the server is down.
+        """The engine's state, or None while the server is down.
 
-        Call it once per sample: the longest step is measured since the last call.
+        Call it once per sample, because it contains the longest step since the last call.
         """
         if not self.up:
             return None
@@ -372,7 +373,8 @@ class SimulatedReplica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """A client gave up. The record has the times known until then."""
+        """The record of a request whose client gave up. It has the times that are known until
+        then."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -447,7 +449,8 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time outside the batch: first grammar, then KV cache, then adapter."""
+    """Divide the time outside the batch. The grammar comes first, then the KV cache, and then the
+    adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -456,12 +459,14 @@ def _held(job: Job) -> HeldParts:
 
 
 def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
-    """The encoder's part of the own prefill time, which a preemption may have reduced."""
+    """The encoder's part of the request's own prefill time. A preemption may have reduced that
+    time."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
-    """The prefixes that other requests may share: the system prompt, and a repeated prompt."""
+    """The prefixes that other requests may share. Such prefixes are the system prompt and a
+    repeated prompt."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

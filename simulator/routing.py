@@ -14,8 +14,8 @@ from simulator.replica import SimulatedReplica
 from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
-"""The prefix-aware router prefers the replica with the request's prefix, unless it has over 12
-requests more than the least loaded one."""
+"""The prefix-aware router prefers the replica with the request's prefix. It does not if that
+replica has over 12 requests more than the least loaded replica."""
 
 
 class Routing:
@@ -29,7 +29,7 @@ class Routing:
     def choose(
         self, replicas: Sequence[SimulatedReplica], request: SimulatedRequest
     ) -> SimulatedReplica | None:
-        """The replica for a request; None if all are down."""
+        """The replica for a request, or None if all replicas are down."""
         turn = self._turn
         self._turn += 1
         up = [replica for replica in replicas if replica.up]

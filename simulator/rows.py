@@ -1,6 +1,7 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network. Pure.
 
-The instrumentation's span encoder converts a record, so a row equals the one a collector stores.
+The instrumentation's span encoder converts a record. So a row equals the row that a collector would
+store.
 """
 
 from enum import StrEnum
@@ -55,8 +56,8 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 
 
 def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
-    """The row of a request at the router. `process` is the router's name; for a real router
-    the collector stores a digest."""
+    """The row of a request at the router. `process` is the router's name. For a real router, the
+    collector stores a digest."""
     at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
     first_s = routed.first_byte_s
     return ApplicationOperation(

@@ -1,8 +1,9 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
-A failed batch is tried again until a time limit, then dropped and counted. A refused batch is
-dropped at once. After a drop, each batch gets one attempt until the collector accepts one, so that
-the data after the outage is kept. Redirects are not followed: the headers may contain a credential.
+A failed batch is sent again until a time limit. Then it is dropped and counted. A refused batch is
+dropped at once. After a drop, each batch is sent only once, until the collector accepts a batch. So
+the data after the outage is kept. Redirects are not followed, because the headers may contain a
+credential.
 """
 
 import logging
@@ -72,14 +73,15 @@ class Sent:
     """Counts of sent, dropped and rejected data."""
 
     requests: int = 0
-    """In accepted batches, with the rejected ones."""
+    """The number of requests in accepted batches, including rejected requests."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """In accepted batches (partial success)."""
+    """The number of rejected requests in accepted batches (partial success)."""
     rejected_points: int = 0
-    """Rejected metric data points in accepted batches. A sample has several."""
+    """The number of rejected metric data points in accepted batches. A sample has several data
+    points."""
 
     @property
     def all_delivered(self) -> bool:
@@ -99,7 +101,7 @@ class OtlpExport:
 
     Args:
         endpoint: the base address, for example `http://127.0.0.1:4318`.
-        sent: gets the rejected items. Its dropped items are sent with every sample.
+        sent: counts the rejected items. Its number of dropped items is sent with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -118,8 +120,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """A function that sends the batch once. Each call sends the same ids, so a repeated
-        batch creates no duplicates."""
+        """A function that sends the batch once. Each call sends the same ids. So a repeated batch
+        creates no duplicates."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -128,7 +130,7 @@ class OtlpExport:
             if batch.routed:
                 routed = [*map(encode_span, batch.routed)]
                 messages.append(export_of(batch.routed[0].resource, ROUTER_SCOPE, routed))
-            traces = b"".join(messages)  # joined protobuf messages are one message
+            traces = b"".join(messages)  # joined protobuf messages are again a valid message
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[EngineStateSample]] = {}
@@ -162,7 +164,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. Samples do not depend on this."""
+        """Send the engine starts that were not sent before. If it fails, samples are still sent."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -198,8 +200,8 @@ class BatchSender:
     Args:
         prepare: returns a function that sends the batch once.
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        capacity: batches in the queue.
-        receiver: the collector in log messages.
+        capacity: the maximum number of batches in the queue.
+        receiver: the name of the collector in log messages.
     """
 
     def __init__(
@@ -237,18 +239,18 @@ class BatchSender:
 
     @property
     def unavailable(self) -> bool:
-        """Whether a batch has been dropped and none accepted since."""
+        """Whether a batch has been dropped, and no batch has been accepted since then."""
         return self._unavailable
 
     @property
     def waiting_requests(self) -> int:
-        """Requests that are queued or being sent."""
+        """The number of requests that are queued or being sent."""
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, and wait while the queue is full and `stop` is not set.
+        """Queue a batch.
 
-        Return whether it was queued.
+        Wait while the queue is full and `stop` is not set. Return whether the batch was queued.
         """
         while not stop.is_set():
             try:
@@ -260,7 +262,7 @@ class BatchSender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch. If there is no room, drop and count it, and return False."""
+        """Queue a batch. If the queue is full, drop and count the batch, and return False."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -283,9 +285,10 @@ class BatchSender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
+        """Send queued batches for about `within_s` seconds.
 
-        `abandon` interrupts a batch that is being sent at the time limit.
+        Then drop the remaining batches and end the thread. `abandon` interrupts a batch that is
+        being sent at the time limit.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)

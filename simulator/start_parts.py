@@ -21,11 +21,12 @@ SHARES: Final = {
     names.START_WARM_UP: 0.11,
     names.START_SERVER: 0.02,
 }
-"""Shares of a start's duration. Chosen, not measured."""
+"""Shares of a start's duration. The shares are chosen, not measured."""
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
-    """The span of a start, the same at each call. `started_unix_ns` is its end here."""
+    """The span of a start. Each call returns the same span. `started_unix_ns` is the end of the
+    span."""
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}
     seed = f"{replica} {state.engine} {state.started_unix_ns}"

@@ -1,7 +1,7 @@
 """Distributions of prompt and output lengths, given by quantiles. Pure.
 
 Between two quantiles, the logarithm of the length is linear in the quantile's standard normal
-score. Beyond the outer quantiles the slope continues. The result is piecewise lognormal.
+score. Beyond the outer quantiles, the slope does not change. The result is piecewise lognormal.
 """
 
 import math
@@ -17,7 +17,8 @@ class Lengths:
     """A distribution of lengths in tokens.
 
     Args:
-        quantiles: at least two lengths, which increase with the quantile in (0, 1).
+        quantiles: at least two lengths by quantile in (0, 1). The lengths increase with the
+            quantile.
         longest: the maximum length.
     """
 

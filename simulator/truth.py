@@ -1,4 +1,5 @@
-"""The ground truth of a simulation, stored separately so that a diagnosis cannot read it. Pure."""
+"""The ground truth of a simulation. Pure. It is stored separately, so that a diagnosis cannot read
+it."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +11,15 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCause:
-    """A cause in the simulation. `end_unix_s` is None without an end."""
+    """A cause in the simulation. `end_unix_s` is None if the cause has no end."""
 
     cause: str
     severity: float
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests, or of those that cause the fault; empty: all requests."""
+    """Labels of the affected requests, or of the requests that cause the fault. Without labels, all
+    requests are affected."""
     affects: str
 
     def line(self) -> str:

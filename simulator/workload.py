@@ -1,7 +1,8 @@
-"""The traffic of a fleet: a stream of requests. Pure: the seed determines it.
+"""The traffic of a fleet, as a stream of requests.
 
-By default, arrivals are a Poisson process, and lengths are those of a chat service. A recorded
-trace replaces both. Tenants are always drawn at random.
+Pure. The seed determines the traffic. By default, arrivals are a Poisson process, and lengths are
+as in a chat service. A recorded trace replaces the arrivals and the lengths. Tenants are always
+drawn at random.
 """
 
 import random
@@ -25,7 +26,7 @@ class SimulatedHop(NamedTuple):
     """A request's visit to a prefill server or a decode server."""
 
     bits: int
-    """The request's id, which both servers get."""
+    """The request's id. The prefill server and the decode server receive the same id."""
     prefilled: bool
     """Whether the KV cache of the prompt has been computed."""
 
@@ -55,28 +56,31 @@ class SimulatedRequest:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Output tokens after which the client disconnects; None: it stays."""
+    """Number of output tokens after which the client disconnects. With None, the client does not
+    disconnect."""
     prompt: str | None = None
-    """A name that requests with the same prompt share; None: no other request has it."""
+    """A name that requests with the same prompt share. With None, no other request has the
+    prompt."""
     timeout_s: float | None = None
-    """Time after which the client gives up; None: never."""
+    """Time after which the client gives up. With None, the client never gives up."""
     retries: int = 0
-    """How often the client sends the request again after a timeout."""
+    """The number of times that the client sends the request again after a timeout."""
     malformed: bool = False
     lora: str | None = None
     grammar_s: float = 0.0
     """Time to compile the grammar of a structured output."""
     encoder_s: float | None = None
-    """The encoder's time for the images; None if the model takes none."""
+    """The encoder's time for the images, or None if the model accepts no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """The client's reading speed; None: unlimited."""
+    """The client's reading speed. With None, the speed is unlimited."""
     hop: SimulatedHop | None = None
-    """None if one server does both prefill and decode."""
+    """The visit to a prefill server or a decode server. It is None if one server does prefill and
+    decode."""
 
 
 IMAGE_S = (0.02, 0.08)
-"""Range of the encoder's time for an image. Chosen, not measured."""
+"""Range of the encoder's time for an image. The values are chosen, not measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
@@ -99,7 +103,8 @@ class Workload:
     """Probability that a prompt begins with a shorter system prompt of its tenant."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. A few unstreamed ones would be the whole tail of TTFT."""
+    """Share of streamed responses. If a few responses were not streamed, the highest TTFTs would be
+    only from these responses."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
@@ -107,10 +112,10 @@ class Workload:
     lora_share: float = 0.3
     """Share of the requests with an adapter. The first adapters are used most often."""
     image_share: float = 0.0
-    """Share of the requests with an image; 0 if the model takes none."""
+    """Share of the requests with an image. It is 0 if the model accepts no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace; empty for random arrivals and lengths."""
+    """A recorded trace. If it is empty, arrivals and lengths are random."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):

@@ -1,6 +1,7 @@
-"""What an application did around its calls to a model. A row has no prompt and no name of a tool.
+"""What an application did around its calls to a model.
 
-Compare times only within one `process`: the clocks of different processes may differ.
+A row contains no prompt and no name of a tool. Compare times only within one `process`, because the
+clocks of different processes may differ.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ class Operation(StrEnum):
     """The kind of an operation."""
 
     CALL = "call"
-    """Generates tokens. Also stored as a client's request."""
+    """A call that generates tokens. It is also stored as a client's request."""
     ENCLOSING = "enclosing"
     """An agent or a workflow, which contains other operations."""
     VALIDATION = "validation"
@@ -23,7 +24,7 @@ class Operation(StrEnum):
     ROUTER = "router"
     """A request at a gateway or router. Budgets ignore it."""
     OTHER = "other"
-    """The operation's name is not in `NAMED`."""
+    """An operation whose name is not in `NAMED`."""
 
 
 NAMED: Final = {
@@ -42,8 +43,8 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum stored operations of a trace (about 50 kB). Then others may be missing, so the
-application's time around a model call is unknown."""
+"""Maximum stored operations of a trace (about 50 kB). At the maximum, operations may be missing.
+Then the application's time around a model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,8 @@ class ApplicationOperation:
     clock_ahead_s: float | None = None
     ttft_s: float | None = None
     response_id: str | None = None
-    """The response's id, at a router. It links the request if the router passes no trace context
-    on."""
+    """The response's id, if the operation is a request at a router. It identifies the engine's
+    request if the router does not forward the trace context."""
 
     @property
     def sent_unix_ns(self) -> int:

@@ -19,7 +19,8 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Seconds. A longer gap between two samples is not billed: the engine may not have run."""
+"""In seconds. A longer gap between two samples is not billed, because the engine may not have
+run."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -44,8 +45,9 @@ class EngineCounterSpans:
     """Spans of engine counters. Span i belongs to the counters `counts[which[i]]`.
 
     A span lies within a minute or an hour, without a gap above GAP_S. `first` and `last` have a
-    column for each counter in WORK (NaN if not reported), and `coefficients` for each name in
-    COEFFICIENTS: the mean of a minute, or the latest minute of an hour.
+    column for each counter in WORK. A counter that was not reported is NaN. `coefficients` has a
+    column for each name in COEFFICIENTS. It contains the mean of a minute. For an hour, it contains
+    the values of the latest minute.
     """
 
     counts: Sequence[CounterKey]
@@ -103,11 +105,11 @@ class GpuEnergySpans:
 
 @dataclass(frozen=True, slots=True)
 class BillingCells:
-    """Sums of requests by one combination of labels and one hour.
+    """Sums of requests with the same labels and hour.
 
     Cell i has the labels `labels[group[i]]`, in the order of `by`, and begins at `hour_unix_s[i]`.
-    `reported` is the number of requests that report an amount. A request across the end of an hour
-    is divided.
+    `reported` is the number of requests that report an amount. A request that runs across the end
+    of an hour is divided.
     """
 
     by: Sequence[str]
@@ -147,14 +149,14 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """Each engine's last start before the time range, and the starts in and shortly after it, whose
-    loading may lie in the range."""
+    """Each engine's last start before the time range, and all starts in the range. Starts shortly
+    after the range are included, because their loading may lie in the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether requests that run across the end of an hour are divided. False if their rows were
-    deleted."""
+    """Whether requests that run across the end of an hour are divided. It is false if the rows of
+    requests were deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill, because the label has too many
-    values."""
+    """Number of requests for which a label of the bill is `_other`. A label has this value if it
+    has too many values."""

@@ -23,15 +23,16 @@ ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheNames:
-    """The names of one product.
+    """The names that one product uses.
 
     Attributes:
         attributes: span attributes with the result.
         headers: response headers with the result, in lower case.
-        milliseconds: span attributes that sum to the duration of the lookup.
-        kind: None if the status or the similarity determines it.
-        similarity_alone: the result of a similarity without a status.
-        models_only: other servers send this header too; read it only in responses of models.
+        milliseconds: span attributes in milliseconds. Their sum is the duration of the lookup.
+        kind: the kind of the cache. It is None if the status or the similarity determines the kind.
+        similarity_alone: the result if a span has a similarity but no status.
+        models_only: whether to read the headers only in responses of models, because other servers
+            also send them.
     """
 
     cache: str
@@ -139,7 +140,7 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
     "hit l1": CacheStatus(CacheResult.HIT, _EXACT),
     "hit l2": CacheStatus(CacheResult.HIT, _SEMANTIC),
     "skip stream": CacheStatus(CacheResult.BYPASS),
-    # Kong and Portkey: the caller asked for a new answer
+    # Kong and Portkey: the caller requested a new answer
     "bypass": CacheStatus(CacheResult.BYPASS),
     "refresh": CacheStatus(CacheResult.BYPASS),
     # TrueFoundry: the lookup failed, and the model was called
@@ -149,8 +150,8 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
 
 
 def status_of(value: object) -> CacheStatus | None:
-    """The meaning of a status, or None. Each proxy on the way may add one to a header; a hit
-    wins."""
+    """The meaning of a status, or None. Each proxy on the way may add a status to a header. A hit
+    is preferred."""
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
     if not isinstance(value, str):
@@ -185,8 +186,8 @@ def number_of(value: object) -> float | None:
 
 
 class Reported(NamedTuple):
-    """The lookup in one product's cache. `result` is None if no value is valid; `invalid` names the
-    others."""
+    """The lookup in one product's cache. `result` is None if no value is valid. `invalid` contains
+    the names with invalid values."""
 
     cache: str
     result: CacheResult | None
@@ -200,7 +201,7 @@ Get = Callable[[str, bool], object]
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """The lookup in one product's cache, or None if it has no value under the product's names."""
+    """The lookup in one product's cache, or None if no name of the product has a value."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:
@@ -224,8 +225,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """The report to store if several gateways report: a hit before a miss before any valid
-    report."""
+    """The report to store if several gateways report a lookup. A hit is preferred to a miss. A miss
+    is preferred to all other valid reports."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None
@@ -237,8 +238,8 @@ def decisive(reports: Iterable[Reported]) -> Reported | None:
 
 
 def in_headers(headers: Mapping[str, str]) -> Reported | None:
-    """The lookup that the headers of a model's response report, or None. Names are in lower
-    case."""
+    """The lookup that the headers of a model's response report, or None. The names of the headers
+    must be in lower case."""
 
     def get(name: str, is_header: bool) -> object:
         return headers.get(name) if is_header else None

@@ -1,6 +1,6 @@
-"""A lookup in a cache of answers or embeddings before the model; not in the engine's prefix cache.
+"""A lookup in a cache of answers or embeddings in front of the model.
 
-A hit has no row in the table of requests.
+The engine's prefix cache is not such a cache. A hit has no row in the table of requests.
 """
 
 from dataclasses import dataclass

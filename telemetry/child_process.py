@@ -46,7 +46,8 @@ def start(
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input is closed, as when the parent ends."""
+    """End this process when its standard input is closed. The input is closed when the parent
+    ends."""
     threading.Thread(target=_wait_for_closed_input, daemon=True).start()
 
 
@@ -58,8 +59,8 @@ def _wait_for_closed_input() -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Lower the priority of this process, and of its session, within which Linux compares
-    priorities.
+    """Lower the priority of this process and of its session. Linux compares priorities of processes
+    only within a session.
 
     Source: sched(7), "The autogroup feature".
     """

@@ -16,7 +16,8 @@ _KUBERNETES: Final = "Kubernetes API"
 class ColdStart:
     """One start of one engine. The parts sum to `length_s`.
 
-    A failed start has `reached` (the part in which it failed), `failure` (why), and no later parts.
+    For a failed start, `reached` is the part in which it failed, and `failure` is the reason. Later
+    parts are absent.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -234,12 +235,12 @@ PARTS: Final = (
     *("imports", "config", "engine_process", "workers", "device", "weights"),
     *("unsplit", "compile", "kv_cache", "warm_up", "server"),
 )
-"""In order of time. Compilation, KV cache and warm-up can alternate."""
+"""The parts in order of time. Compilation, KV cache and warm-up can alternate."""
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""A start event may be this much later than the end of its cold start, measured with another
-clock."""
+"""A start event may be this much later than the end of its cold start. Different clocks measure the
+two instants."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

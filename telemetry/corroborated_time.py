@@ -1,20 +1,19 @@
-"""The time that alerts and retention use: the system clock, unless senders contradict it.
+"""The time that alerts and retention use.
 
-The system clock can jump: NTP, a user, a paused virtual machine. After a jump there are two
-candidates: the system clock, and the held time, which continues with the time since boot. The
-senders' timestamps decide:
-
-- A sender whose timestamps jumped too uses the system clock, so it does not vote.
+It is the system clock, unless senders contradict the system clock. NTP, a user or a paused virtual
+machine can cause a jump of the system clock. After a jump there are two candidates. The first is
+the system clock. The second is the held time, which continues with the time since boot. The
+senders' timestamps decide between the two:
+- A sender does not vote if its timestamps jumped too, because it uses the system clock.
 - Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
-- Without a vote, the held time is used for `STEPOUT_NS`, then the system clock.
+- Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
-At the start of Tailspan, the system clock is in doubt if it is more than `GAP_NS` ahead of the
-newest stored data, or behind it. It is used unless most senders' timestamps are shortly after that
-data.
-
-Deletion cannot be undone, so it uses `deletable_unix_ns`: it never goes back, stops while it is
-ahead, and advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at
-most one additional minute of data per minute.
+At the start of Tailspan, the system clock is compared with the newest stored data. It is in doubt
+if it is more than `GAP_NS` ahead of this data, or behind it. The system clock is used unless the
+timestamps of most senders are shortly after that data. Deletion cannot be undone, so it uses
+`deletable_unix_ns`. This time never goes back, and it stops while it is ahead. It advances at most
+`PACE` times as fast as the time since boot. A wrong clock deletes at most one additional minute of
+data per minute.
 
 Thread-safe.
 """
@@ -31,8 +30,8 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Shorter jumps are always accepted: a third of the time between two evaluations of the alerts.
-NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Shorter jumps are always accepted. It is a third of the time between two evaluations of the
+alerts. NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
@@ -43,7 +42,8 @@ BEHIND_NS: Final = 60 * SECOND_NS
 """At the start, the system clock may be this much behind the newest stored data. A stored timestamp
 is at most a second after its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. 1 could never catch up."""
+"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. With 1, `deletable_unix_ns`
+could never catch up."""
 MAX_SENDERS: Final = MAX_TRACKED
 
 
@@ -124,8 +124,8 @@ class CorroboratedClock:
         """Record the newest uncorrected timestamp of a message that has just arrived from a named
         sender.
 
-        Beyond `MAX_SENDERS`, a new sender replaces the one that was silent longest, or is ignored
-        while the clock is in doubt.
+        Beyond `MAX_SENDERS`, a new sender replaces the sender that was silent longest. While the
+        clock is in doubt, a new sender is ignored instead.
         """
         with self._lock:
             self._update()
@@ -146,8 +146,8 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Whether a sender uses the system clock: its timestamps jumped when the system clock
-        jumped."""
+        """Whether a sender uses the system clock. If it does, its timestamps jumped when the system
+        clock jumped."""
         with self._lock:
             self._update()
             known = self._senders.get(sender)
@@ -222,7 +222,8 @@ class CorroboratedClock:
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # A tie decides for the system clock at the start, and for the held time after a jump.
+        # If the votes are equal, the system clock is used at the start, and the held time after a
+        # jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
             if self._at_start:

@@ -1,8 +1,8 @@
 """The increases of the counters of engines and GPUs between samples. Pure.
 
-A series is the samples of one engine or GPU from one process with one start time. No increase is
-computed across a restart. If a counter decreases within a series, it was reset, and the increase is
-unknown. A span is the first and the last sample of a series in a minute or an hour.
+A series contains the samples of one engine or GPU from one process with one start time. No increase
+is computed across a restart. If a counter decreases within a series, it was reset, and the increase
+is unknown. A span is the first and the last sample of a series in a minute or an hour.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _WIDE: Final = 2**31
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """The series of each of the n rows, as numbers from 0: (n,). A series has equal values in all
-    columns."""
+    """The number of each row's series, from 0: (n,). Rows of the same series have equal values in
+    all columns."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -44,7 +44,8 @@ class CounterSeries:
         order: (n,) their indices in the original columns.
         first_unix_ns: (n,) when each starts.
         last_unix_ns: (n,) when each ends.
-        follows: (n,) whether the one before it is in the same series, within the allowed gap.
+        follows: (n,) whether the sample or span before it is in the same series and within the
+            allowed gap.
     """
 
     order: IntArray
@@ -65,8 +66,8 @@ class CounterSeries:
         Args:
             series: (n,) the series number of each.
             first_unix_ns: (n,) when each starts.
-            last_unix_ns: (n,) when each span ends, or None for samples.
-            longest_gap_s: between two neighbours, or None for no limit.
+            last_unix_ns: (n,) when each span ends, or None if there are samples and no spans.
+            longest_gap_s: the maximum gap between two neighbours, or None if there is no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -84,7 +85,7 @@ class CounterSeries:
             values: (n,) in the order of the columns; NaN if unknown.
 
         Returns:
-            (n,) in the order of the columns; NaN without a previous neighbour or after a reset.
+            (n,) in the order of the columns. NaN without a previous neighbour or after a reset.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -94,8 +95,8 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Seconds since the previous neighbour ended: (n,), in the order of the columns; NaN
-        without one."""
+        """Seconds since the previous neighbour ended: (n,), in the order of the columns. NaN
+        without a previous neighbour."""
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
         apart[~self.follows] = np.nan
@@ -134,18 +135,19 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Indices in the columns: (n + m,) of each span, then of the span before each interval."""
+        """The indices in the columns of each span, followed by the indices of the span before each
+        interval: (n + m,)."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
         """The increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) at the start of each span, in the order of the columns.
-            last: (n,) at the end of each span.
+            first: (n,) the counter at the start of each span, in the order of the columns.
+            last: (n,) the counter at the end of each span.
 
         Returns:
-            (n + m,): NaN if a value is unknown, negative if the counter was reset.
+            (n + m,). NaN if a value is unknown, and negative if the counter was reset.
         """
         first, last = first[self.order], last[self.order]
         across = first[self.next_positions] - last[self.next_positions - 1]

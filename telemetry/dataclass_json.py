@@ -1,6 +1,7 @@
 """Convert frozen dataclasses to JSON text and back. Pure.
 
-`read` is strict: the text may be from a damaged database or another version of Tailspan.
+`read` is strict, because the text may be from a damaged database or a different version of
+Tailspan.
 """
 
 import json
@@ -26,11 +27,12 @@ def read(kind: type[Read], text: str) -> Read:
     """The dataclass that `write` wrote.
 
     Args:
-        kind: its fields may be texts, numbers, booleans, text enums, dataclasses, and sequences,
-            tuples, unions and mappings (with text keys) of these.
+        kind: the dataclass. Its fields may be texts, numbers, booleans, text enums and dataclasses.
+            Sequences, tuples, unions and mappings of these types are also allowed. Keys of mappings
+            must be texts.
 
     Raises:
-        ValueError: the text is not JSON, or a field is missing, unknown or has another type.
+        ValueError: the text is not JSON, or a field is missing, unknown or of a wrong type.
     """
     try:
         found = json.loads(text, parse_constant=_refuse_constant)

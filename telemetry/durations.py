@@ -49,7 +49,7 @@ def parse_s(text: str) -> int:
 
 
 def render(seconds: int) -> str:
-    """Seconds as text, in the largest unit (d, h, m or s) in which the number is whole."""
+    """Seconds as text. The unit is the largest of d, h, m and s in which the number is whole."""
     unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
     return f"{seconds // UNITS_S[unit]}{unit}"
 

@@ -22,14 +22,14 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MAX_TRACKED: Final = 1_200
-"""Maximum replicas, engines and senders of one collector: five collectors are enough for 5,000
-replicas, even if a hash distributes them unevenly."""
+"""Maximum replicas, engines and senders of one collector. Five collectors are enough for 5,000
+replicas, even if a hash distributes the replicas unevenly."""
 HUNG_S: Final = 60
-"""Seconds without a completed step after which an engine with requests counts as hung, as in vLLM
-(VLLM_RINGBUFFER_WARNING_INTERVAL).
+"""If an engine with requests completes no step for this many seconds, it counts as hung. vLLM uses
+the same time (VLLM_RINGBUFFER_WARNING_INTERVAL).
 
-The longest legitimate step, a prefill of 128k tokens of a 70B model in one chunk, takes 20 s on
-four H100 GPUs: about 4e16 FLOP at half of their peak of 990 TFLOP/s.
+The longest legitimate step takes 20 s. It is a prefill of 128k tokens of a 70B model in one chunk,
+on four H100 GPUs. Such a step needs about 4e16 FLOP, at half of the peak of 990 TFLOP/s per GPU.
 """
 
 
@@ -39,7 +39,7 @@ HUNG_REMEDY: Final = (
 )
 
 
-# No slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
     """The state of one engine at one instant, as one process reported it. Unknown values are

@@ -1,7 +1,8 @@
-"""Describe the fields of requests and samples: unit, meaning, source, OpenTelemetry name.
+"""Describe the fields of requests and samples.
 
-Tables of the collector and the store, docs/attributes.md and the JSON of `tailspan requests` are
-derived from these annotations.
+A description has the unit, the meaning, the source and the OpenTelemetry name. Tables of the
+collector and the store are derived from these descriptions. docs/attributes.md and the JSON of
+`tailspan requests` are also derived from them.
 """
 
 from enum import Enum
@@ -40,7 +41,7 @@ class FieldDescription(NamedTuple):
         meaning: one or more sentences.
         source: where the sender gets the value from, such as "request header".
         wire: the OpenTelemetry name, or None if Tailspan itself sets the field.
-        quantity: None to derive it from the type and the unit.
+        quantity: the kind of the values. If it is None, it is derived from the type and the unit.
     """
 
     unit: str
@@ -72,7 +73,7 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
-    """Describe a field that Tailspan computes, or reads from another part of a message."""
+    """Describe a field that Tailspan computes, or reads from a different part of a message."""
     return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 

@@ -1,4 +1,4 @@
-"""The state of a GPU at one instant. A value that it does not report is None."""
+"""The state of a GPU at one instant. A value that the GPU does not report is None."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,13 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-# No slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class GpuSample:
     """The state of one GPU of one replica at one instant.
 
-    `throttle_reasons` are sorted and joined by commas; empty without a limit.
+    `throttle_reasons` are sorted and joined by commas. The text is empty if nothing limits the
+    clock.
     """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
@@ -168,7 +169,7 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""Other reasons are stored as reported."""
+"""The known reasons. Unknown reasons are stored as the GPU reports them."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:

@@ -1,6 +1,6 @@
 """A server's newest report of a request that has not ended.
 
-Latencies only grow, so a latency objective that the report misses stays missed.
+Latencies only grow. So if the report misses a latency objective, the ended request also misses it.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds: the interval at which servers export rows."""
+"""Minimum age of a reported request, in seconds. It is the interval at which servers export
+rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class InFlightRequest:
     seen_unix_ns: int
     source: Source
     ttft_s: float | None = None
-    """None if no byte was sent yet."""
+    """The time to the first byte, or None if no byte was sent yet."""
     reported_in_flight_s: float | None = None
     """The age of the request in the previous report, or None in the first report."""
     operation: str | None = None
@@ -50,5 +51,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""Equal in a report and in the row of the ended request, unlike `engine`, which some front ends
-determine only at the end."""
+"""Labels that are equal in a report and in the row of the ended request. `engine` is not included,
+because some front ends determine it only at the end."""

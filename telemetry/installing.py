@@ -1,5 +1,5 @@
-"""The shell commands that install missing packages, from the source folder if Tailspan runs from
-one."""
+"""The shell commands that install missing packages. If Tailspan runs from a source folder, they
+install from that folder."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -7,7 +7,7 @@ from typing import Final
 GRPC_KEY: Final = "TAILSPAN_GRPC_PORT"
 HTTP_KEY: Final = "TAILSPAN_HTTP_PORT"
 SCHEME_KEY: Final = "TAILSPAN_OTLP_SCHEME"
-"""http or https, for both."""
+"""The variable with the scheme of the two addresses, http or https."""
 _DEFAULTS: Final = {GRPC_KEY: 4317, HTTP_KEY: 4318}
 
 

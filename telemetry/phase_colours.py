@@ -1,6 +1,7 @@
 """The colours of a request's phases, for pages, dashboards and pictures.
 
-Distinguishable with a colour vision deficiency, on light and dark (tests/ui/kit/test_colours.py).
+Readers with a colour vision deficiency can distinguish them on a light and on a dark background
+(tests/ui/kit/test_colours.py).
 """
 
 from typing import Final

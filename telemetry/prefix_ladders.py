@@ -1,8 +1,9 @@
 """Parse prefix ladders, which show which requests begin with the same tokens. Pure.
 
-A ladder is the tokens per KV-cache block, such as `16:`, then four characters for each rung: the
-empty prompt, then the prefixes that end at `POSITIONS`. Requests with equal rungs up to a position
-have the same tokens up to it. The plugin computes them (`tailspan_vllm/request/prefix_ladder.py`).
+A ladder begins with the tokens per KV-cache block, such as `16:`. Then it has four characters for
+each rung. The first rung is the empty prompt. The next rungs are the prefixes that end at
+`POSITIONS`. If two requests have equal rungs up to a position, their tokens are the same up to this
+position. The plugin computes the ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -31,7 +32,7 @@ class Ladders:
     """The ladders of n requests."""
 
     block_tokens: NDArray[np.int64]
-    """(n,) tokens per KV-cache block; 0 without a ladder."""
+    """(n,) tokens per KV-cache block. 0 if the request has no ladder."""
     offsets: NDArray[np.int64]
     """(n + 1,) The rungs of request i are `rungs[offsets[i]:offsets[i + 1]]`."""
     rungs: NDArray[np.uint32]

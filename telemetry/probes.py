@@ -1,6 +1,7 @@
 """A probe: one request from the prober to an endpoint, measured by the prober.
 
-The server reports it too, as a request of `PROBE_TENANT`, which queries leave out by default.
+The server also reports the request, with the tenant `PROBE_TENANT`. Queries leave out this tenant
+by default.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ PROBE_TENANT: Final = "tailspan-probe"
 
 
 SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")
-"""From a probe's intended start until its connection is ready."""
+"""The parts from a probe's intended start until its connection is ready."""
 WAIT_PARTS: Final = (*SET_UP_PARTS, "e2e_s")
-"""From a probe's intended start to its end."""
+"""The parts from a probe's intended start to its end."""
 
 
 class ProbeOutcome(StrEnum):

@@ -11,8 +11,8 @@ from telemetry.quantiles import Z_95
 def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] | None:
     """Wilson's confidence interval of a proportion (95 % for z = 1.96), or None without trials.
 
-    For independent trials and proportions from 5 % to 95 %, the computed coverage is at least 92.7
-    % with 100 or more trials, and 89 % with 10 or more.
+    The coverage was computed for independent trials and proportions from 5 % to 95 %. It is at
+    least 92.7 % with 100 or more trials, and at least 89 % with 10 or more trials.
 
     Raises:
         ValueError: `successes` is negative or exceeds `trials`.

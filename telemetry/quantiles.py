@@ -1,8 +1,8 @@
 """Quantiles of a set of values, and their confidence intervals. Pure.
 
 A quantile is the observed value at the nearest rank, ⌈n·q⌉ of n. The bounds of its interval are
-also observed values, valid for any distribution. Source: Conover, Practical Nonparametric
-Statistics, 3rd ed., §3.2.
+also observed values. The bounds are valid for any distribution. Source: Conover, Practical
+Nonparametric Statistics, 3rd ed., §3.2.
 """
 
 from fractions import Fraction
@@ -35,7 +35,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """The rank of a quantile among `number` values, from 1; 0 without values.
+    """The rank of a quantile among `number` values, from 1. Without values, it is 0.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -48,8 +48,9 @@ def nearest_rank(number: int, q: float) -> int:
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
     """The confidence interval of a quantile (95 % for z = 1.96): (low, high), both observed values.
 
-    Ranks n·q ± z·√(n·q·(1−q)), rounded outwards. The binomial coverage is at least 94.7 % for n up
-    to 5,000 and q from 0.5 to 0.99. None for too few values: fewer than 381 for p99, or 8 for p50.
+    The ranks of the bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The binomial coverage is at
+    least 94.7 % for n up to 5,000 and q from 0.5 to 0.99. The result is None if there are too few
+    values. For p99, fewer than 381 values are too few. For p50, fewer than 8 values are too few.
 
     Args:
         values: (n,) in any order, without NaN.
@@ -68,7 +69,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """The ranks of a quantile's confidence interval, or None for too few values.
+    """The ranks of a quantile's confidence interval, or None if there are too few values.
 
     Raises:
         ValueError: q is outside (0, 1), or z is not above 0.
@@ -104,7 +105,7 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """In floats, 0.07 × 100 is slightly above 7."""
+    """The number as an exact decimal number. In floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 

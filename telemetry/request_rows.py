@@ -1,6 +1,7 @@
 """Many requests as rows of plain values, and as columns.
 
-A `RequestTimeline` is created only on access: this takes longer than all other processing.
+A `RequestTimeline` is created only when it is accessed. Creating it takes longer than all other
+processing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +23,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""All fields of a request, in order. Enums are plain strings, which SQLite's driver processes
-faster."""
+"""All fields of a request, in order. Enums are plain strings, because SQLite's driver processes
+plain strings faster."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 
@@ -40,8 +41,8 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that `RequestRows.measures` returns, without `cost_usd`, which is computed
-later."""
+"""The numeric fields that `RequestRows.measures` returns. `cost_usd` is not included, because it is
+computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
@@ -68,7 +69,8 @@ class RequestRows(Sequence[RequestTimeline]):
     """A sequence of requests that stores rows. Do not add rows after a column was read.
 
     Args:
-        measures: as `measures` returns it; None to compute it when needed.
+        measures: the array that `measures` returns. If it is None, it is computed when it is
+            needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -92,7 +94,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """The requests at these indices; this object if all are selected."""
+        """The requests at these indices. If all requests are selected, this object is returned."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -145,6 +147,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # a new array
+        between = self.numbers("output_tokens") - 1  # this creates a new array
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

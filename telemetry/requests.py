@@ -55,8 +55,8 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a request was measured: the HTTP edge and the engine, one of them, or the client (with
-    the network)."""
+    """Where a request was measured. It was measured at the HTTP edge, in the engine, at the edge
+    and in the engine, or at the client. Only a client's measurement includes the network."""
 
     HTTP = "http"
     ENGINE = "engine"
@@ -68,25 +68,35 @@ class PricedBy(StrEnum):
     """The method by which the cost of a request was computed."""
 
     LEDGER = "ledger"
-    """From the request's share of each engine step."""
+    """The cost was computed from the request's share of each engine step."""
     TOKENS = "tokens"
-    """From weighted tokens, because the engine steps are unknown."""
+    """The cost was computed from weighted tokens, because the engine steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
-"""In order and consecutive, from received to delivered."""
+"""The consecutive phases in order, from received to delivered."""
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
-"""The parts of prefill and of decode: own work; others' prefills; others' decodes; preemption,
-until the discarded work is computed again; step time that no scheduled work explains."""
+"""The parts of prefill and of decode:
+- the request's own work
+- prefills of other requests
+- decodes of other requests
+- preemption, until the discarded work is computed again
+- step time that no scheduled work explains
+"""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`, waiting for: a place in the batch; KV-cache blocks; token budget; the
-request's own adapter, cache or grammar; the end of the current step."""
+"""The parts of `queue_s`. In each part, the request waits for one of the following:
+- a place in the batch
+- KV-cache blocks
+- token budget
+- the request's own adapter, cache or grammar
+- the end of the current step
+"""
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
-"""The parts of `queue_held_s` with a known reason: KV cache or grammar not ready; no slot for the
-adapter. Another reason is a paused engine."""
+"""The parts of `queue_held_s` for which the reason is known. The KV cache or the grammar is not
+ready, or the adapter has no slot. A paused engine is a further reason, which has no part."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 
@@ -690,13 +700,14 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean seconds per output token after the first. None for fewer than two output tokens."""
+        """Mean seconds per output token after the first. None if there are fewer than two output
+        tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Mean seconds per output token after the first; None for fewer than two tokens or an unknown
-    value."""
+    """Mean seconds per output token after the first, or None if there are fewer than two tokens or
+    a value is unknown."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -705,10 +716,10 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """A part's total time in prefill and decode, such as preemption; None if one of them is
-    unknown.
+    """The total time of a part, such as preemption, in prefill and decode.
 
-    Without decode, only the time in prefill.
+    It is None if the time in one of the two phases is unknown. Without a decode, it is the time in
+    prefill.
     """
     if decode_s is None:
         return in_prefill_s
@@ -723,7 +734,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 
 
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
-    """Create a request from the values of all fields, in order, in half the time of the
+    """Create a request from the values of all fields, in order. It takes half as long as the
     constructor."""
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

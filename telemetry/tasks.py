@@ -8,11 +8,12 @@ from dataclasses import dataclass
 class Task:
     """The health of one component.
 
-    Only one thread at a time may change the fields; any thread may read them.
+    Only one thread at a time may change the fields. Any thread may read them.
 
     Attributes:
-        name: in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while it fails, so senders should use another collector.
+        name: its name in metrics, `/readyz` and `tailspan doctor`.
+        vital: whether telemetry is lost while the component fails. Senders should then use a
+            different collector.
         quiet_s: the longest normal time between two successes, or None if it works on demand.
         problem: why the last attempt failed, such as the exception's type.
         begun_unix_s: the first start.
@@ -34,8 +35,8 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt: only the type of an exception, because its message may contain
-        data."""
+        """Record a failed attempt. Only the type of an exception is recorded, because its message
+        may contain data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 

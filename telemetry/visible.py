@@ -1,6 +1,6 @@
-"""Replace invisible characters, which can hide, reverse or break the surrounding text. Pure.
+"""Replace invisible characters, which can hide, reverse or break the surrounding text.
 
-Clients choose ids and the names of tenants, routes and models.
+Pure. Clients choose ids and the names of tenants, routes and models.
 """
 
 import unicodedata

@@ -13,7 +13,8 @@ LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
 """Maximum age of data on arrival. Exporters send every few seconds."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of the deletion of old rows. A downtime causes as long a delay."""
+"""Maximum delay of the deletion of old rows. After a downtime, the deletion is delayed by the
+length of the downtime."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """Equal to `exporters.totals.slo.LATE_NS`."""
@@ -92,7 +93,8 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 
 
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
-    """Compare each server's clock with its clients', in requests that both reported."""
+    """Compare each server's clock with the clocks of its clients. Only requests that were reported
+    by server and client are used."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 

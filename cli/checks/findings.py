@@ -12,7 +12,7 @@ _WIDEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """The result of a check in one line. `ok` is None if it is neither good nor bad."""
+    """The result of a check in one line. `ok` is None if the result is neither good nor bad."""
 
     check: str
     ok: bool | None
@@ -21,7 +21,7 @@ class CheckFinding:
 
 
 def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
-    """Yield a check's findings, and one for an error that it raises."""
+    """Yield a check's findings. If the check raises an error, yield a finding for the error."""
     try:
         yield from look
     except Exception as error:  # any error here is a defect of the check

@@ -40,7 +40,7 @@ _ELSE: Final = "run nvidia-smi or amd-smi for details"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[CheckFinding]:
-    """Check which values the GPUs report, and why others are missing."""
+    """Check which values the GPUs report, and why other values are missing."""
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
 

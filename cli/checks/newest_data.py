@@ -13,7 +13,8 @@ _Found = TypeVar("_Found")
 def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
     """Call `query` with the database and the time of its newest data (unix ns).
 
-    Return None if the database is empty or does not respond, which another check reports.
+    Return None if the database is empty or does not respond. A different check reports such a
+    database.
     """
     from store.database import open_database
     from store.errors import StoreError

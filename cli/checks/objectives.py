@@ -30,10 +30,10 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
-    """Yield each blind objective: one that counts too few requests or probes to alert.
+    """Yield each blind objective, and then a list of the other objectives.
 
-    Then list the other objectives. Without recent data, yield nothing. Without `paths`, check the
-    built-in objectives. `port` is the port of `/metrics`.
+    A blind objective counts too few requests or probes to alert. Yield nothing if there is no
+    recent data. Without `paths`, check the built-in objectives. `port` is the port of `/metrics`.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives

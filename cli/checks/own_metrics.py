@@ -11,13 +11,14 @@ if TYPE_CHECKING:  # a slow import
 
 TIMEOUT_S: Final = 3.0
 MAX_BYTES: Final = 64 * 2**20
-"""A thousand replicas produce about 40 MB."""
+"""Maximum size of the response. A thousand replicas produce about 40 MB."""
 
 
 def own_series(
     host: str, port: int, access: ClientAccess, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
-    """The samples whose name has one of these prefixes; none if another program answers."""
+    """The samples whose names have one of these prefixes. The result is empty if a program other
+    than Tailspan answers."""
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"

@@ -11,7 +11,7 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status: the traffic cannot be replayed."""
+"""Exit status if the traffic cannot be replayed."""
 
 
 @click.command(

@@ -10,7 +10,7 @@ from analysis.budget.budget_file import PRESETS
 from cli.options.question import open_selection, question_options
 
 OVER: Final = 1
-"""Exit status: the budget is exceeded."""
+"""Exit status if the budget is exceeded."""
 
 
 @click.command(

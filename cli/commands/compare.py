@@ -15,9 +15,10 @@ from cli.options.shared import objectives_option
 from store.queries import Window
 
 METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
-"""The keys of `analysis.compare.work_terms.METRICS`, whose import would delay each command."""
+"""The keys of `analysis.compare.work_terms.METRICS`. The keys are copied, because importing that
+module would delay each command."""
 WORSE: Final = 1
-"""Exit status: the latency is worse."""
+"""Exit status if the latency is worse."""
 
 
 @click.command(

@@ -30,7 +30,7 @@ from diagnosis.question import Metric, Span
 from store.queries import Window, request_count
 
 FOUND = 1
-"""Exit status: the latency has grown."""
+"""Exit status if the latency has grown."""
 
 _OF_A_WINDOW = {
     "last": "--last",

@@ -30,14 +30,14 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
 
 SHOWN = 5
-"""How many incidents an error lists, the newest first."""
+"""Maximum incidents that an error lists. The newest incidents are listed first."""
 
 
 class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    The explanation is about the latency of `--metric`, or else of the verdict. `stored` is None if
-    the verdict was computed now.
+    The explanation is about the latency of `--metric`. Without `--metric`, it is about the latency
+    of the verdict. `stored` is None if the verdict was computed now.
     """
 
     incident: IncidentRow
@@ -82,15 +82,17 @@ def incident_explained(
     or the replay of the stored answer took too long.
 
     Args:
-        named: an objective, for its newest incident, or `NAME@TIME` for the one at this time.
-        metric: the latency to print, or None for that of the verdict.
+        named: the name of an objective selects its newest incident. `NAME@TIME` selects the
+            incident at this time.
+        metric: the latency to print. With None, it is the latency of the verdict.
         where: selects requests among those that the objective counts.
-        baseline: returns the baseline for the incident's window; None: the time before.
+        baseline: returns the baseline for the incident's window. With None, the baseline is the
+            time before the incident.
         stored: whether a stored answer may be used.
 
     Raises:
-        click.UsageError: no such objective or incident, no latency target, or requests that the
-            objective does not count.
+        click.UsageError: the objective or incident does not exist, the objective has no latency
+            target, or it does not count the selected requests.
     """
     name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)

@@ -109,7 +109,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """The second of two samples, because a rate needs two."""
+    """Return the second of two samples, because a rate needs two samples."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

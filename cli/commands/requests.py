@@ -23,10 +23,12 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The JSON's keys: every field of a request, and computed values. Users depend on them."""
+"""The keys of the JSON, which are every field of a request and computed values. Users depend on
+them."""
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
-"""`network_s` is computed only for the printed rows, so it cannot be sorted by."""
+"""The keys by which rows can be sorted. `network_s` is not included, because it is computed only
+for the printed rows."""
 
 TEXT_LIMIT = 20
 

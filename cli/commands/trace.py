@@ -13,13 +13,14 @@ from cli.render import text
 from cli.render.whole_file import whole_file
 
 NOTHING: Final = 1
-"""Exit status: there is no request, and no file is written."""
+"""Exit status if there is no request. No file is written then."""
 _WITHOUT_PREFIXES: Final = {
     "unshared": "hash_ids: no two prompts share a block, because shared prefixes are not recorded",
     None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
     " --hash-ids unshared.",
 }
-"""Notes if shared prefixes are not recorded. None: a trace without `hash_ids`."""
+"""Notes if shared prefixes are not recorded. The note for None is printed if the trace has no
+`hash_ids`."""
 
 
 @click.group(

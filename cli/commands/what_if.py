@@ -15,7 +15,7 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status: there is no prediction."""
+"""Exit status if there is no prediction."""
 
 
 @click.command(

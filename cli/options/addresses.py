@@ -13,7 +13,7 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = WholeRange(0, 65_535)
-"""0 selects a free port."""
+"""A port number. 0 selects a free port."""
 
 REMOTE_PORT = WholeRange(1, 65_535)
 
@@ -26,7 +26,7 @@ _ALLOWED = (
 
 
 class Host(click.ParamType[str]):
-    """An address to listen on. An empty text is refused: it would mean every address."""
+    """An address to listen on. An empty text is refused, because it would mean every address."""
 
     name = "host"
 
@@ -92,7 +92,8 @@ def base_url(text: str) -> str:
     """The base address of an HTTP server.
 
     Raises:
-        ValueError: the text is not a base address, or has a password, which the message omits.
+        ValueError: the text is not a base address, or contains a password. The message omits the
+            password.
     """
     allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
     if "@" in text:

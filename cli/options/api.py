@@ -11,8 +11,8 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_QUESTIONS: Final = 8
-"""With six more questions that may wait, questions use at most 14 of the 16 connections that a
-client address may open. So one stays free for /metrics."""
+"""Maximum questions at the same time. Six more questions may wait. So questions use at most 14 of
+the 16 connections that a client address may open, and connections stay free for /metrics."""
 
 timeout_option = setting(
     "--api-timeout",

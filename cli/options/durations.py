@@ -11,7 +11,8 @@ _NONE: Final = ("0", "0s")
 
 
 class Duration(click.ParamType[int]):
-    """A duration in nanoseconds, from `least` (None: any above 0) to `most`, such as `15s`."""
+    """A duration such as `15s`, as nanoseconds. It is at least `least` and at most `most`. If
+    `least` is None, any duration above 0 is allowed."""
 
     name = "duration"
 

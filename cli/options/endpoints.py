@@ -1,6 +1,7 @@
 """Options of `tailspan up` for access to the ports, and for limits on received data.
 
-Any address except loopback needs TLS and tokens or client certificates, or --insecure-bind.
+Every address except loopback needs TLS, and tokens or client certificates. --insecure-bind disables
+this check.
 """
 
 import os
@@ -120,7 +121,7 @@ def endpoint_options(command: _Command) -> _Command:
 
 
 def access_control_options(command: _Command) -> _Command:
-    """Add the same options without the limits on received data."""
+    """Add the options for access to the ports, without the limits on received data."""
     return with_options(command, *_ACCESS_CONTROL)
 
 

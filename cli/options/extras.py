@@ -7,7 +7,7 @@ from telemetry.installing import MissingExtra, require
 def check_extra(module: str, extra: str, what: str) -> None:
     """Raise Unreachable, with the command that installs it, if a library is missing.
 
-    The arguments are those of `telemetry.installing.require`.
+    `telemetry.installing.require` has the same arguments.
     """
     try:
         require(module, extra, what)

@@ -18,7 +18,7 @@ _FORM = re.compile(
 def parse(text: str, default_start_s: float) -> "SimulatedFault":
     """Parse `CAUSE[:SEVERITY][@START][+DURATION]`, or raise ValueError.
 
-    Starts are seconds after the beginning of the simulated past.
+    A start is in seconds after the beginning of the simulated past.
     """
     from simulator.fault import CAUSES, SimulatedFault
 

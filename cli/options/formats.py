@@ -1,4 +1,5 @@
-"""The option `--format`. This module does not import `store`, so that some commands start fast."""
+"""The option `--format`. This module does not import `store`, so that commands that do not need
+`store` start fast."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar

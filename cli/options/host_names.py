@@ -6,7 +6,7 @@ import click
 
 
 class HostNames(click.ParamType[str]):
-    """In an environment variable, the names are separated by commas or blanks."""
+    """Host names. In an environment variable, the names are separated by commas or blanks."""
 
     name = "name"
 

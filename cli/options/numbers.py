@@ -7,7 +7,8 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number. Unlike click's, the error for another text states the range."""
+    """A whole number. Unlike the error of click, the error for a text that is no number states the
+    range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number."""
@@ -24,7 +25,7 @@ class WholeRange(click.IntRange):
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number. click would accept `nan`, and perhaps `inf`."""
+    """A finite number. click's own type would accept `nan`, and perhaps `inf`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -16,7 +16,7 @@ READS_ONLY: Final = "reads only"
 
 
 def try_store_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Store a prediction, unless the command must not write. Print why it failed, if it does."""
+    """Store a prediction, unless the command must not write. If storing fails, print the reason."""
     from analysis.stored_predictions import store_answer
 
     if click.get_current_context().obj == READS_ONLY:

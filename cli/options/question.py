@@ -63,7 +63,7 @@ def open_selection(
     database: str | None,
     labels: Sequence[str] = queries.REQUEST_LABELS,
 ) -> Selection:
-    """Open the database and parse the options. `labels` are those that `--where` may name.
+    """Open the database and parse the options. `--where` may name the labels in `labels`.
 
     Raises:
         click.UsageError: a value is malformed.
@@ -84,7 +84,7 @@ def equals_of(
     labels: Sequence[str] = queries.REQUEST_LABELS,
     option: str = "--where",
 ) -> dict[str, str | None]:
-    """Parse the conditions LABEL=VALUE. None selects requests without the label.
+    """Parse the conditions LABEL=VALUE. The value None selects requests without the label.
 
     Raises:
         click.UsageError: a condition is malformed.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def replay_question(
     selection: Selection, edits: "Edits", objectives: Sequence[Path], prices: Path | None
 ) -> "WhatIfQuestion":
-    """The question for a replay. See `prices_of` for the prices.
+    """The question for a replay. `prices_of` describes the prices.
 
     Raises:
         click.UsageError: the objectives or the prices cannot be read.

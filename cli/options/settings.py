@@ -1,6 +1,6 @@
 """Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-The settings file is click's `default_map`, which an environment variable overrides.
+The settings file becomes click's `default_map`. An environment variable overrides its values.
 """
 
 import difflib
@@ -20,7 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE_NAME: Final = "tailspan.toml"
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""Key in the metadata of click's context: the settings file that was read."""
+"""The key in the metadata of click's context for the settings file that was read."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -42,10 +42,11 @@ _OTHER_VARIABLES: Final = frozenset(
         *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
     }
 )
-"""Variables that are not settings, without the prefix (docs/configuration.md)."""
+"""The names, without the prefix, of variables that are not settings (docs/configuration.md)."""
 _SIMILAR: Final = 0.8
-"""Minimum similarity (difflib) of a mistyped variable and a setting's. One wrong letter of six is
-0.83; Kubernetes' variables for a service with the name tailspan are below 0.7."""
+"""Minimum similarity (difflib) of a mistyped variable and a setting's variable. One wrong letter of
+six has a similarity of 0.83. Kubernetes' variables for a service with the name tailspan have less
+than 0.7."""
 
 
 class Setting(click.Option):
@@ -53,9 +54,10 @@ class Setting(click.Option):
 
     Args:
         group: the heading in `--help`.
-        key: by default, the name of the flag.
-        variable: by default, TAILSPAN_ and the key.
-        value_variable: has the content of the file that the option names; overrides the file.
+        key: the key in the settings file. By default, it is the name of the flag.
+        variable: the environment variable. By default, it is TAILSPAN_ and the key.
+        value_variable: a variable with the content of the file that the option names. It overrides
+            the file.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if it is TAILSPAN_ and the flag's name."""
+        """Omit the variable from the help if its name is TAILSPAN_ and the flag's name."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
@@ -125,7 +127,7 @@ class SettingsCommand(click.Command):
     """Lists its settings under headings in `--help`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings under their headings, then the other options."""
+        """Write the settings under their headings, and then all other options."""
         records: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -216,7 +218,7 @@ def _warn_of_unknown_variables() -> None:
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """The values of a settings file. Relative paths in it start at its folder.
+    """The values of a settings file. Relative paths in the file start at the folder of the file.
 
     Raises:
         click.UsageError: the file cannot be read, or has an unknown key or a wrong type.

@@ -18,7 +18,8 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """The credentials of one kind of target. `targets` is its option, such as `--scrape`."""
+    """The credentials of one kind of target. `targets` is the option for such targets, such as
+    `--scrape`."""
 
     targets: str
 

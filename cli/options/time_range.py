@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant_ns(text: str) -> int:
-    """Parse unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z"); return unix ns.
+    """Parse unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z"). Return unix ns.
 
     Raises:
         ValueError: the text has neither form, or the instant is out of range.
@@ -85,7 +85,7 @@ def from_to(text: str) -> Window:
 
 
 def baseline(text: str, window: Window) -> Window:
-    """Parse a baseline: FROM/TO, or a duration such as 24h, which means 24 h earlier.
+    """Parse a baseline: FROM/TO, or a duration. A duration such as 24h means 24 h earlier.
 
     Raises:
         ValueError: the text is malformed, or TO is not later than FROM.

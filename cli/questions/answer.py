@@ -20,7 +20,7 @@ from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MAX_CHARACTERS: Final = 16 * 2**20
-"""An answer stays in memory while the client reads it."""
+"""Maximum characters of an answer. An answer stays in memory while the client reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,12 @@ class CommandAnswer:
 
     text: str
     note: str
-    """Standard error, such as the reason why no request was found."""
+    """The text on standard error, such as the reason why no request was found."""
     lines: bool
 
     def document(self) -> str:
-        """One JSON document: an array if the command prints lines."""
+        """The answer as one JSON document. If the command prints one object per line, it is an
+        array."""
         if not self.lines:
             return self.text
         return f"[{','.join(self.text.splitlines())}]\n"
@@ -58,7 +59,7 @@ class _LimitedText(io.StringIO):
 
 
 class _TooMuchError(BaseException):
-    """Exceeds a limit. No command catches a BaseException."""
+    """The answer exceeds a limit. It is a BaseException, so that no command catches it."""
 
 
 def answered(
@@ -67,7 +68,7 @@ def answered(
     """Answer a question of a reader.
 
     Raises:
-        QuestionRefused: there is no answer. The error states why, and what is allowed.
+        QuestionRefused: there is no answer. The error states the reason, and what is allowed.
     """
     known = questions()
     if name not in known:
@@ -107,5 +108,5 @@ def answered(
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # the exit status of a finding
+        with suppress(Exit):  # this exit status means that the command has a finding
             command.invoke(context)

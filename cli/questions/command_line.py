@@ -1,4 +1,5 @@
-"""Convert a question's parameters to arguments, so that the API has the command's grammar."""
+"""Convert a question's parameters to arguments of the command, so that the API has the same grammar
+as the command."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from cli.questions.refusal import QuestionRefused
 
 MAX_PARAMETERS: Final = 64
 LONGEST_VALUE: Final = 1_000
-"""Characters of a value. A label has at most 256 (docs/security.md)."""
+"""Maximum characters of a value. A label has at most 256 (docs/security.md)."""
 _FLAGS: Final = {"true": True, "false": False}
 
 

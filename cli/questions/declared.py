@@ -1,6 +1,7 @@
 """Derive the questions of the HTTP API and the MCP server from the options of the commands.
 
-Options with files, and the settings of `tailspan up`, are not parameters: the server sets them.
+Options with files, and the settings of `tailspan up`, are not parameters, because the server sets
+them.
 """
 
 import inspect
@@ -67,7 +68,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
 """The command of each question, and whether it prints one JSON object per line."""
 
 MAX_LINES: Final = 5_000
-"""Limit of objects in an answer. A request has about 1.9 kB as JSON."""
+"""Maximum objects in an answer. A request has about 1.9 kB as JSON."""
 _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 

@@ -24,12 +24,13 @@ PAGES: Final[Mapping[str, str]] = {
     "starts": "fleet",
 }
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels that filter a page, if they are not `FILTERS`. They are its query parameters."""
+"""The labels that filter each page, for pages that do not use `FILTERS`. These labels are query
+parameters of the page."""
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """The link to the page that shows an answered question, or None if no page does."""
+    """The link to the page that shows an answered question, or None if no page shows it."""
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}

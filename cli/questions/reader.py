@@ -1,4 +1,4 @@
-"""Who asks over the API or MCP, and what this reader may see."""
+"""The reader who asks over the API or MCP, and the data that this reader may see."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ _OF_ONE: Final = ("request_id", "trace_id", "span_id")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks.
+    """The identity of a reader, and the data that the reader may see.
 
     Attributes:
-        access: the visible data; None: all.
-        who: the name in the audit log.
+        access: the visible data. With None, all data is visible.
+        who: the reader's name in the audit log.
     """
 
     access: Access | None = None
@@ -37,7 +37,7 @@ class Reader:
         """The reader in a message of `server.api.readers`.
 
         Raises:
-            KeyError: there is none. The message must not be answered.
+            KeyError: the message contains no reader. It must not be answered.
         """
         reader = message["reader"]
         grants = reader["grants"]

@@ -12,17 +12,17 @@ from cli.questions.declared import QuestionCommand, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""The option that an error is about, at its start."""
+"""Matches the option at the start of an error's message."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""An option in a list, with its comma, that is not a parameter."""
+"""Matches an option in a list, with its comma, if it is not a parameter."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""
 
 
 class QuestionRefused(Exception):  # noqa: N818
-    """`detail` states what failed and what is allowed."""
+    """A question cannot be answered. `detail` states what failed and what is allowed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ def refusal_of(
     if parameter is None:
         return QuestionRefused(detail)
     values = [value for key, value in given if key == name]
-    # Of several values, the message contains the malformed one.
+    # If an option has several values, the message contains the malformed value.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return QuestionRefused(

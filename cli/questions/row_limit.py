@@ -19,8 +19,8 @@ from store.queries import Window, request_count
 from store.rollups.tables import LABELS as ROLLED_LABELS
 
 MAX_READ: Final = 1_000_000
-"""Requests that an answer may read one by one. A million use at most 733 MB for an explanation
-(docs/benchmarks.md)."""
+"""Maximum requests that an answer may read one by one. A million requests use at most 733 MB for an
+explanation (docs/benchmarks.md)."""
 
 
 def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
@@ -57,7 +57,8 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
-    """The parameter that sets the first or second range (`place` 0 or 1), and its value."""
+    """The parameter that sets the first range (`place` 0) or the second range (`place` 1), and its
+    value."""
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
         return name, chosen[name]
@@ -67,7 +68,8 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Add a `limit` to the question `requests`, by default one more than an answer may have.
+    """Add a `limit` to the question `requests`. By default, it is one more than the maximum of an
+    answer.
 
     Raises:
         QuestionRefused: the reader's limit is 0 or too high.
@@ -90,7 +92,7 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
     """Yield the ranges whose requests the command reads one by one.
 
-    Commands that use rollups or have their own limit have none.
+    Commands that use rollups, or that have their own limit, have no such ranges.
     """
     try:
         if name == "explain" and not (chosen["incident"] or chosen["request_id"]):

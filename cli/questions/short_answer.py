@@ -1,4 +1,4 @@
-"""Shorten an answer for a language model: round numbers, and halve the longest lists.
+"""Shorten an answer for a language model. Numbers are rounded, and the longest lists are halved.
 
 The last element of a shortened list states how many elements were omitted.
 """
@@ -9,16 +9,19 @@ from math import floor, isfinite, log10
 from typing import Any, Final
 
 MAX_CHARACTERS: Final = 20_000
-"""About 8,000 tokens: JSON with numbers has about 2.5 characters per token."""
+"""Maximum characters of an answer, about 8,000 tokens. JSON with numbers has about 2.5 characters
+per token."""
 DIGITS: Final = 6
-"""Significant digits. Fewer would round an attainment of 99.996 % to 100 %."""
+"""Number of significant digits. With fewer digits, an attainment of 99.996 % would be rounded to
+100 %."""
 OMITTED: Final = "omitted"
 
 _List = list[Any]
 
 
 def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
-    """A copy of a JSON value with at most `most` characters, if halving lists suffices."""
+    """A copy of a JSON value with at most `most` characters. It has more characters if halving
+    lists is not enough."""
     copy = _rounded(value)
     while len(dumped(copy)) > most:
         longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)

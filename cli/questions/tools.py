@@ -14,10 +14,10 @@ from cli.questions.refusal import QuestionRefused
 from cli.questions.short_answer import DIGITS, MAX_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
-"""As many requests as fit into an answer."""
+"""Default number of requests. This number of requests fits into an answer."""
 
 _DIGESTS: Final = "prefix_ladder"
-"""Digests of a request's prompt, which a language model cannot use."""
+"""Digests of a request's prompt. Digests are omitted, because a language model cannot use them."""
 
 _USES: Final[Mapping[str, str]] = {
     "stats": (
@@ -81,7 +81,8 @@ _USES: Final[Mapping[str, str]] = {
         " an endpoint is at fault. Probes are test requests, not users' requests."
     ),
 }
-"""When to use each tool, and how to read its answer. Other tools have the help of their command."""
+"""When to use each tool, and how to read its answer. The description of any other tool is the help
+of its command."""
 
 _FORM: Final = (
     f" The answer has at most {MAX_CHARACTERS:,} characters, and numbers have {DIGITS} significant"
@@ -139,7 +140,7 @@ def _property(each: Parameter) -> dict[str, Any]:
 
 
 def _pairs(question: QuestionCommand, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the arguments as texts, or raise QuestionRefused for another type."""
+    """Yield the arguments as texts. Raise QuestionRefused if an argument has a wrong type."""
     for name, value in given.items():
         parameter = question.parameters.get(name)
         allowed = parameter.allowed if parameter else "text"

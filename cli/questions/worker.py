@@ -24,12 +24,12 @@ from server.memory import limit_allocator_memory
 from telemetry import child_process
 
 NICE: Final = 10
-"""Nice level, so that the process that receives telemetry gets CPU time first."""
+"""The nice level of this process. The process that receives telemetry then gets CPU time first."""
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 
 _Body = tuple[str, str]
-"""Media type and text."""
+"""The media type and the text of an answer."""
 
 
 def _question(message: Mapping[str, Any]) -> _Body:
@@ -81,7 +81,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error_position(error: Exception) -> str:
-    """An error's type and code line. Its message may contain user data."""
+    """An error's type and code line. The message is left out, because it may contain user data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 

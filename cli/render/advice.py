@@ -45,7 +45,7 @@ def _lever(each: Advice) -> dict[str, Any]:
 
 
 def lines(found: AdviceAnswer) -> list[str]:
-    """All levers as text. Those that help come first."""
+    """All levers as text. The levers that help are listed first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]
     others = [each for each in found.advice if not each.helps]

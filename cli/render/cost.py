@@ -354,7 +354,7 @@ def _why_unpriced(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """A part of the bill as text; 0 if it is too small to show."""
+    """A part of the bill as text. It is 0 if the part is too small to show."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

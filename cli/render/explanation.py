@@ -16,7 +16,7 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""Shorter parts would be shown as 0, and are not listed."""
+"""Shorter parts are not listed, because they would be shown as 0."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:
@@ -56,7 +56,7 @@ def of_answer(answer: ExplainAnswer) -> Iterator[str]:
 
 
 def compared_with(answer: ExplainAnswer) -> str:
-    """How the baseline was chosen, as a word."""
+    """A word that describes how the baseline was chosen."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -87,12 +87,12 @@ def _attainment_sentence(each: Attainment, metric: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """ "100%" means exactly 1."""
+    """A share in percent. "100%" means exactly 1."""
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
-    """A sentence about the incident, or about the missed SLO, if there is one."""
+    """A sentence about the incident or the missed SLO, or None if there is neither."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

@@ -88,9 +88,10 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 def missing_values(
     samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
 ) -> Iterator[str]:
-    """Yield a line for each lost GPU, and for each reader without values if another has some.
+    """Yield a line for each lost GPU.
 
-    If none has, `nothing` returns the reasons.
+    If some readers have values, also yield a line for each reader without values. If no reader has
+    values, `nothing` returns the reasons.
     """
     for state in states:
         name = printable(state.name, _WIDEST)

@@ -21,7 +21,7 @@ _STEPS = (
 
 
 def text_line(result: Probe) -> str:
-    """The instant, the outcome, and the latencies or the failure."""
+    """A line with the instant, the outcome, and the latencies or the failure."""
     start = f"{moment(result.at_unix_ns)}  {label(result.endpoint)}  {result.outcome.value}"
     if result.outcome is ProbeOutcome.CACHED:
         start += f" by {label(result.cache)}, not the model"

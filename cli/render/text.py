@@ -14,7 +14,7 @@ UNKNOWN = "-"
 """The text for an unknown value, never for 0."""
 
 WIDEST = 40
-"""Characters of a cell. A longer label ends in an ellipsis."""
+"""Maximum characters of a cell. A longer label ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:
@@ -43,7 +43,8 @@ def rate(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: three digits below $1, then cents, and no cents from $1,000 on."""
+    """Format dollars. Amounts below $1 have three significant digits. Amounts from $1,000 have no
+    cents."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -57,7 +58,7 @@ def usd(value: float | None) -> str:
 
 
 def span(window: "Window") -> str:
-    """Format a window, with one date if both ends are on the same day."""
+    """Format a window. It has one date if it starts and ends on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
@@ -91,8 +92,8 @@ def table(
     """The lines of an aligned table.
 
     Args:
-        left: leading columns to align left.
-        keep: leading columns to print even if all their cells are unknown.
+        left: the number of leading columns that are aligned left.
+        keep: the number of leading columns that are printed even if all their cells are unknown.
     """
     kept = [
         place

@@ -15,7 +15,7 @@ def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
     """Open a new file, which replaces the file at `path` when the `with` block ends.
 
     If an exception ends the block, the file stays unchanged. Devices and pipes are written
-    directly. None is standard output. `option` is for errors.
+    directly. The path None is standard output. `option` is named in errors.
 
     Raises:
         click.UsageError: the file cannot be written.

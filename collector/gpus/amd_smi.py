@@ -57,7 +57,7 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 
 
 def load() -> Any:
-    """Return the Python library. Without the C library, its import prints to stdout.
+    """Return the Python library. If the C library is missing, the import prints to stdout.
 
     Raises:
         ReaderError: the library is not usable.
@@ -263,7 +263,7 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """A value, or None for "N/A" (an unsupported feature)."""
+    """Return a value, or None if it is "N/A" because the GPU does not support the feature."""
     value = answer.get(key)
     return None if value == "N/A" else value
 
@@ -277,5 +277,5 @@ def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Versions of the library differ in functions, keys and types.
+        # Functions, keys and types differ between versions of the library.
         return Absence(AbsenceReason.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

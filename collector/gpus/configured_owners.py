@@ -1,5 +1,5 @@
-"""The replica that the user configured for a GPU, by the GPU's name or dcgm-exporter labels.
-Pure."""
+"""The replica that the user configured for a GPU. Pure. The configuration names the GPU, or uses
+labels of a dcgm-exporter."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class ConfiguredOwners:
 
     Attributes:
         by_gpu: the replica by one of a GPU's names (see `names_of`).
-        template: the replica's name from labels of a dcgm-exporter, such as `{pod}`.
+        template: builds the replica's name from labels of a dcgm-exporter, such as `{pod}`.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -88,7 +88,7 @@ def checked_template(template: str) -> str:
 
 
 def filled(template: str, labels: Mapping[str, str]) -> str | None:
-    """The template filled with labels, or None if a label is missing."""
+    """Fill a template with labels. Return None if a label is missing."""
     names = {name for _, name, _, _ in Formatter().parse(template) if name}
     if not names <= labels.keys():
         return None

@@ -1,6 +1,7 @@
-"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, or of other machines.
+"""Reads NVIDIA GPUs through dcgm-exporters.
 
-An exporter samples every 30 s, or every second if started with `-c 1000`.
+Use it for GPUs older than Hopper, or for GPUs of other machines. By default, an exporter samples
+every 30 s. With the option `-c 1000`, it samples every second.
 """
 
 import asyncio

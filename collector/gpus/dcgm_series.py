@@ -1,8 +1,9 @@
 """Converts the response of a dcgm-exporter to GPU samples. Pure.
 
-With MIG, each slice has its own series, with the label GPU_I_ID, and copies of the card's power and
-energy, which are dropped. Sources: dcgm-exporter 2.x to 4.x, `etc/default-counters.csv` and
-`etc/dcp-metrics-included.csv`, with and without `--use-old-namespace`; DCGM, "Field Identifiers".
+With MIG, each slice has its own series with the label GPU_I_ID. The slices also have copies of the
+card's power and energy. Tailspan drops these copies. Sources: dcgm-exporter 2.x to 4.x,
+`etc/default-counters.csv` and `etc/dcp-metrics-included.csv`, with and without
+`--use-old-namespace`; DCGM, "Field Identifiers".
 """
 
 import re
@@ -20,7 +21,8 @@ MAX_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    # Prometheus renames a label to `exported_…` if the target has a label of this name.
+    # If the target already has a label of this name, Prometheus renames the exporter's label to
+    # `exported_…`.
     "pod": ("exported_pod", "pod", "pod_name"),
     "namespace": ("exported_namespace", "namespace", "pod_namespace"),
     "container": ("exported_container", "container", "container_name"),
@@ -62,7 +64,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # Rates, even if the exporter's configuration declares another type.
+    # These values are rates, even if the exporter's configuration declares a different type.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
@@ -80,7 +82,7 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """The GPUs and slices in a response that have a UUID or a number. `samples` have names in
+    """The GPUs and slices in a response that have a UUID or a number. The names of `samples` are in
     `NAMES`."""
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
@@ -145,7 +147,7 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. Without a reported total, it is used + free + reserved."""
+    """Set the memory fields. If the total is not reported, it is used + free + reserved."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

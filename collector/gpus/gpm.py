@@ -1,7 +1,7 @@
 """NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
-Needs Hopper or newer. The first sample, and one after a long pause, has no values. Source: NVML API
-reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+It needs Hopper or newer. The first sample has no values. A sample after a long pause has none
+either. Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""A ratio's parts are measured with two clocks. Up to this bound it is set to 1, and discarded
-above."""
+"""Maximum ratio that is treated as 1. A larger ratio is discarded. A ratio can exceed 1 because two
+clocks measure its parts."""
 
 
 class _Metric(NamedTuple):
@@ -53,8 +53,8 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set each activity metric in `into` to its value since the last sample, or why it is
-        absent.
+        """Set each activity metric in `into` to its value since the last sample. If a value is
+        absent, set the reason.
 
         Raises:
             ReaderError: the GPU is gone.

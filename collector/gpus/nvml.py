@@ -1,7 +1,7 @@
-"""Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
+"""Reads the NVIDIA GPUs of this machine through NVML.
 
-Only a reopened library finds a lost GPU, but then has no rates at first. So it is reopened at most
-every 30 s.
+It reads every card and every MIG slice. To find a lost GPU again, the library must be reopened. The
+first read after that has no rates, so the library is reopened at most every 30 s.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = LOST_GPU | {AbsenceReason.FAILED}
-"""The library is reopened for these reasons. FAILED (an unknown error) is often the first sign of a
+"""Errors after which the library is reopened. The unknown error FAILED is often the first sign of a
 lost GPU."""
 
 
@@ -157,7 +157,7 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if part.why is not AbsenceReason.NO_DATA:  # NO_DATA: no slice with this index
+                if part.why is not AbsenceReason.NO_DATA:  # no slice has this index
                     failures.append(GpuReadFailure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:

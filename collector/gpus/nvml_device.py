@@ -1,7 +1,7 @@
 """NVML's current values of one NVIDIA GPU, without its performance counters.
 
-`utilization.memory` is a share of time, so it is not read. Source: NVML API reference, "Device
-Queries".
+`utilization.memory` is not read, because it is a share of time and not of bandwidth. Source: NVML
+API reference, "Device Queries".
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""Bits that HBM and GDDR transfer per line and cycle of NVML's memory clock: 2 × 2,619 MHz × 5,120
-bits is NVIDIA's 3.35 TB/s of an H100 (SXM). Also holds for A100, H200, L4 and L40S."""
+"""Bits that HBM and GDDR transfer per line and cycle of NVML's memory clock. For an H100 (SXM), 2 ×
+2,619 MHz × 5,120 bits is 3.35 TB/s, as NVIDIA specifies. The factor is also correct for A100, H200,
+L4 and L40S."""
 
 
 class _Query(NamedTuple):
@@ -62,8 +63,8 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read the clocks and throttle reasons of a card, which also apply to its slices, into
-    `into`."""
+    """Read the clocks and throttle reasons of a card into `into`. The card's values also apply to
+    its slices."""
     _read(nvml, device, OF_CLOCKS, into)
 
 
@@ -78,8 +79,8 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Used memory excludes the part that the driver reserves (480 MiB on an H100), as in nvidia-smi
-    and DCGM."""
+    """Read the memory. As in nvidia-smi and DCGM, used memory excludes the part that the driver
+    reserves (480 MiB on an H100)."""
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)
     except nvml.NVMLError_FunctionNotFound:  # before driver 510
@@ -103,7 +104,7 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
 
 
 def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
-    """The ids of the processes that compute on a GPU; None if unknown."""
+    """The ids of the processes that compute on a GPU, or None if they are unknown."""
     found = result_of(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
     return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
 

@@ -41,11 +41,11 @@ CODES: Final[Mapping[str, AbsenceReason]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": AbsenceReason.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": AbsenceReason.FAILED,
 }
-"""Older versions of the package lack some names."""
+"""Reasons by error code. Older versions of the package do not define all codes."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """The reason for an absent value, from an error code."""
+    """Convert an error code to the reason for an absent value."""
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
             return Absence(why, _words(name))
@@ -53,7 +53,7 @@ def meaning(pynvml: Any, code: int) -> Absence:
 
 
 def absence_of(pynvml: Any, error: Exception) -> Absence:
-    """The reason for an absent value, from an exception of the package."""
+    """Convert an exception of the package to the reason for an absent value."""
     if isinstance(error, pynvml.NVMLLibraryMismatchError):
         return Absence(
             AbsenceReason.VERSION_MISMATCH, "the package is newer than the driver's library"

@@ -1,9 +1,15 @@
-"""Assigns GPUs to replicas, and counts the processes on each GPU that do not belong to the replica.
+"""Assigns GPUs to replicas. It also counts the processes on each GPU that do not belong to the
+replica.
 
-The first source that names a replica is used: the configuration; labels of a dcgm-exporter;
-ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes;
-the machine's name. An agent (`tailspan gpus --endpoint`) receives no samples of engines: it names
-the server of these processes, by its default `host:port`.
+The first source that names a replica is used:
+- the configuration
+- labels of a dcgm-exporter
+- ancestors of the processes that compute on the GPU
+- CUDA_VISIBLE_DEVICES of the replicas' processes
+- the machine's name
+
+An agent (`tailspan gpus --endpoint`) receives no samples of engines. It uses the default name
+`host:port` of the server to which these processes belong.
 """
 
 import logging
@@ -139,8 +145,8 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """The replica of each GPU according to CUDA_VISIBLE_DEVICES, without processes in
-        containers, which number the GPUs differently."""
+        """The replica of each GPU according to CUDA_VISIBLE_DEVICES. Processes in containers are
+        ignored, because containers number the GPUs differently."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():
@@ -170,8 +176,8 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """The full replica name for a name from a GPU's labels, which contain only the pod of
-    `pod:port`."""
+    """The full replica name for a name from a GPU's labels. If a replica is named `pod:port`, the
+    labels contain only the pod."""
     if name is None or name in replicas:
         return name
     there = [each for each in replicas if host_of(each) == name]

@@ -1,12 +1,12 @@
 """Finds the replica to which a process of this machine belongs. Pure.
 
-Other machines and containers have the same process ids. So a process must also start with the
-engine's counters, and the host in a replica's name (`host:port`, the default) must be this machine
-or the process's container.
+Processes on other machines or in containers can have the same id. So the process and the engine's
+counters must also start at about the same time. If the replica has the default name `host:port`,
+the host must be this machine or the process's container.
 
 An engine's workers descend from the process whose id it reports. With several API servers or data
-parallelism, both are children of one launcher, which runs the same program and started them at
-about the same time.
+parallelism, a launcher starts the servers and the workers at about the same time. The launcher, the
+servers and the workers run the same program.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's counters may start this much before and after its process: some start only after the
-model is loaded."""
+"""An engine's counters may start up to `BEFORE_S` before its process and up to `AFTER_S` after it.
+Some counters start only after the model is loaded."""
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""
 
@@ -73,8 +73,8 @@ def server_of(
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
 ) -> str | None:
-    """The default name (host:port) of the server to which a process belongs: its nearest ancestor
-    that runs the same program and listens on exactly one port.
+    """The default name (host:port) of the server to which a process belongs. The server is the
+    nearest ancestor that runs the same program and listens on exactly one port.
 
     Args:
         port: returns the only port that a process listens on, or None.
@@ -111,12 +111,13 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A configured replica name may contain no host to check.
+    # A configured replica name need not contain a host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 
 
 def host_of(replica: str) -> str | None:
-    """The host of a replica name of the form `host:port`, or None for other names."""
+    """The host of a replica name of the form `host:port`, or None if the name has a different
+    form."""
     host, _, port = replica.rpartition(":")
     return host if host and port.isascii() and port.isdigit() else None

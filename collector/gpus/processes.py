@@ -1,7 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-No command line is read, and CUDA_VISIBLE_DEVICES is the only variable used: others may contain
-secrets. Source: proc(5).
+No command line is read. CUDA_VISIBLE_DEVICES is the only environment variable that is used, because
+others may contain secrets. Source: proc(5).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Parent of all kernel threads, not visible in containers."""
+"""The parent of all kernel threads. It is not visible in containers."""
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
@@ -21,9 +21,9 @@ _DEEPEST: Final = 64
 
 
 class HostProcess(NamedTuple):
-    """A process, with its id in Tailspan's and in its own namespace.
+    """A process, with its id in Tailspan's namespace and in its own.
 
-    `contained` is whether its namespace is nested in Tailspan's, as in a container.
+    `contained` is true if its namespace is nested in Tailspan's namespace, as in a container.
     """
 
     pid: int
@@ -42,10 +42,8 @@ class HostProcesses:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
-        """Yield a process, its parent, and so on, without process 1 of the machine.
-
-        Process 1 of a container may be a server.
-        """
+        """Yield a process, its parent, and so on. Process 1 of the machine is omitted, but process
+        1 of a container is included, because it may be a server."""
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
                 return
@@ -83,7 +81,8 @@ class HostProcesses:
         return None
 
     def port(self, pid: int) -> int | None:
-        """The only TCP port that a process listens on, or None."""
+        """The only TCP port that a process listens on. None if it listens on no port or on
+        several."""
         try:
             mine = self._sockets(pid)
             lines = [
@@ -125,8 +124,8 @@ class HostProcesses:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> HostProcess:
-        # NSpid has the id in each namespace, from Tailspan's to the process's own. Linux before 4.1
-        # does not report it.
+        # NSpid lists the process's id in each namespace, from Tailspan's namespace to the process's
+        # own. Linux before 4.1 does not report it.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return HostProcess(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))

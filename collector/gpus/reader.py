@@ -11,7 +11,7 @@ MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
 class AbsenceReason(StrEnum):
-    """Why a GPU or value is absent, in counters, messages and `tailspan doctor`."""
+    """Why a GPU or value is absent. Counters, messages and `tailspan doctor` show the reason."""
 
     NO_PACKAGE = "no_package"
     """The Python package for this vendor is not installed."""
@@ -22,7 +22,7 @@ class AbsenceReason(StrEnum):
     NO_GPU = "no_gpu"
     """The driver finds no GPU."""
     NO_PERMISSION = "no_permission"
-    """The user, a container or a cgroup may not read."""
+    """Tailspan's user, container or cgroup has no permission to read the value."""
     VERSION_MISMATCH = "version_mismatch"
     """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
@@ -37,7 +37,7 @@ class AbsenceReason(StrEnum):
     NO_POWER = "no_power"
     """The GPU's power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """No rate yet: the first sample, or the first after a long pause."""
+    """There is no rate yet, because this is the first sample or the first after a long pause."""
     SLICED = "sliced"
     """With MIG, some values are reported only for the card, others only for its slices."""
     NO_DATA = "no_data"
@@ -64,9 +64,11 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""Not errors: the machine has no usable GPU of this vendor."""
+"""Reasons that mean that the machine has no usable GPU of this vendor. These reasons are not
+errors."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
-"""The GPU is no longer usable. It may be found again after the library is reopened."""
+"""Reasons that mean that the GPU is no longer usable. It may be found again after the library is
+reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,12 @@ class GpuReading:
     """One sample of a GPU or of a MIG slice.
 
     Attributes:
-        gpu: the GPU's UUID, or another unique name.
+        gpu: the GPU's UUID, or a different unique name.
         index: the GPU's number in the driver's order.
-        values: by field of `GpuSample`.
+        values: the values by field of `GpuSample`.
         absent: why values are absent, by field.
         processes: ids of the processes that compute on the GPU, in this machine's namespace.
-        labels: of a dcgm-exporter.
+        labels: the labels that a dcgm-exporter reported.
     """
 
     gpu: str

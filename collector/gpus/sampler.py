@@ -1,6 +1,7 @@
 """Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
 
-Each reader has its own task. Without a GPU, it tries again after a minute, without a log line.
+Each reader has its own task. If the machine has no GPU, the task tries again after a minute and
+logs nothing.
 """
 
 import asyncio
@@ -43,14 +44,15 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last `read` succeeded. None if all failed because this machine has no GPU
+    """Whether the last `read` succeeded. None if no read has ever found a GPU on this machine
     (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """By reason: one for a failed call, or one for each GPU that could not be read."""
+    """The number of failures by reason. A failed call counts once. If a call succeeds, each GPU
+    that could not be read counts once."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call."""
 
@@ -59,7 +61,7 @@ class GpuSampler:
     """Calls each reader periodically until cancelled.
 
     Args:
-        keep: stores samples. Its exception counts as a failure.
+        keep: a function that stores samples. If it raises an exception, that counts as a failure.
     """
 
     def __init__(

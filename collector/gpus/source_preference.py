@@ -1,7 +1,8 @@
-"""Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
+"""Selects a source for a GPU that the driver and a dcgm-exporter report.
 
-The source with bandwidth is preferred, or else the driver, which is read every second. The other is
-used when the preferred one is silent for `SILENT_NS`.
+The source that reports bandwidth is preferred. If the two sources are equal in this, the driver is
+preferred, because it is read every second. If the preferred source is silent for `SILENT_NS`, the
+other source is used.
 """
 
 from typing import Final, NamedTuple

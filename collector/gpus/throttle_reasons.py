@@ -1,4 +1,5 @@
-"""The bits of an NVIDIA driver's throttle mask as names, without "idle", which delays no work.
+"""Names of the bits in an NVIDIA driver's throttle mask. "idle" is left out, because it delays no
+work.
 
 Source: NVML, `nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
 """
@@ -24,7 +25,7 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 def reasons_of(mask: int) -> str:
-    """The reasons in a mask, in the format of `GpuSample`; `reason_0x…` for an unknown bit."""
+    """The reasons in a mask, in the format of `GpuSample`. An unknown bit becomes `reason_0x…`."""
     bits = (1 << place for place in range(mask.bit_length()))
     found = {bit for bit in bits if mask & bit and bit != IDLE}
     return throttle_reasons({REASONS.get(bit, f"reason_{bit:#x}") for bit in found})

@@ -1,11 +1,10 @@
 """Divides the time for reading messages fairly between senders.
 
-One message can take a hundred times longer than another. The next one is from the sender that has
-used the least reading time, so a message waits for the current one and at most one from each other
-sender. A sender with too many uncommitted rows would delay the common transaction, so it is skipped
-until they are committed.
-
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, by measured time.
+Some messages take a hundred times longer to read than others. The next message to read is from the
+sender that has used the least reading time. So a message waits for the current message and for at
+most one message from each other sender. A sender with too many uncommitted rows is skipped until
+they are committed, because it would delay the common transaction. Source: start-time fair queueing
+(Goyal et al., SIGCOMM 1996), with measured time.
 """
 
 import math
@@ -24,8 +23,8 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time of this sender's messages. A new sender starts with that of the sender served
-    last."""
+    """Reading time of this sender's messages. A new sender starts with the reading time of the
+    sender that was served last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 

@@ -44,14 +44,15 @@ class MessageMemory:
         return MemoryReservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
-        """Check that a message with `own_bytes` reserved may reserve `more_bytes`, or raise
-        IntakeBusyError."""
+        """Check whether a message with `own_bytes` reserved may reserve `more_bytes`. Raise
+        IntakeBusyError if it may not."""
         for usage, most, origin in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # A message alone is always accepted: `CollectorLimits.max_body_bytes` limits its size.
+            # A message is always accepted if no other is waiting. `CollectorLimits.max_body_bytes`
+            # limits its size.
             if others and usage.size_bytes + more_bytes > most:
                 raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"

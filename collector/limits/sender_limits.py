@@ -12,7 +12,8 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MAX_PEERS: Final = 4096
-"""Maximum senders whose rates are stored. A new one replaces the one that was silent longest."""
+"""Maximum senders whose rates are stored. A new sender replaces the sender that was silent
+longest."""
 MESSAGE_BYTES: Final = 512
 """Added to each body's size, because an empty message causes work too."""
 
@@ -21,25 +22,28 @@ MESSAGE_BYTES: Final = 512
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. The bytes of one second, or one message of any allowed
-    size, may arrive at once.
+    Bytes are counted after decompression. A sender may send the bytes of one second at once, or one
+    message of any allowed size.
     """
 
     max_body_bytes: int = 16 * MIB
-    """Of one message."""
+    """Maximum bytes of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Of all unanswered messages, including those still arriving."""
+    """Maximum bytes of all unanswered messages, including messages that are still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """From one address: half of the total, so that one sender cannot use all memory."""
+    """Maximum bytes of the unanswered messages from one address. It is half of the total, so that
+    one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Unanswered. Each uses up to 64 KiB in the transport before it is read."""
+    """Maximum unanswered messages. Before it is read, a message uses up to 64 KiB in the
+    transport."""
     max_peer_waiting_messages: int = 256
-    """Unanswered, from one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`),
-    and a NAT may hide many senders."""
+    """Maximum unanswered messages from one address. An OpenTelemetry Collector sends 10 at once
+    (`num_consumers`), and a NAT may hide many senders."""
     max_connections: int = 1024
-    """Of each OTLP port."""
+    """Maximum connections to each OTLP port."""
     max_peer_connections: int = 256
-    """From one address to the HTTP port. gRPC cannot count them."""
+    """Maximum connections from one address to the HTTP port. gRPC cannot count connections by
+    address."""
     max_peer_bytes_per_s: float = 128 * MIB
     max_bytes_per_s: float = 512 * MIB
 
@@ -90,7 +94,8 @@ class RateLimiter:
         """Count a message of this size.
 
         Raises:
-            ThrottledError: a rate was exceeded before this message, which is not counted.
+            ThrottledError: a rate was exceeded before this message. The message is then not
+                counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)
@@ -112,8 +117,8 @@ class RateLimiter:
 
 
 def sender(address: str) -> str:
-    """The key of a sender: its IPv4 address, or its IPv6 network of 64 bits, in which a host can
-    use any address. Source: RFC 4291, 2.5.4."""
+    """The key of a sender: its IPv4 address or its IPv6 network of 64 bits. An IPv6 host can use
+    any address in its network. Source: RFC 4291, 2.5.4."""
     try:
         ip = IPv6Address(address.partition("%")[0])
     except ValueError:

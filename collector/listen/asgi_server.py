@@ -1,7 +1,7 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-The port is bound before uvicorn starts, for a better error. Connections are limited, and uvicorn's
-signal handlers are disabled.
+The port is bound before uvicorn starts, because the error message is then better. Connections are
+limited, and uvicorn's signal handlers are disabled.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Inherited by accepted sockets, on which asyncio does not set it. Without it, every response
-    # waits 40 ms for the sender's delayed ACK.
+    # Accepted sockets inherit this option, because asyncio does not set it. Without it, every
+    # response waits 40 ms for the client's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 

@@ -1,8 +1,8 @@
-"""Authenticates requests by bearer tokens, which a file or an environment variable lists.
+"""Authenticates requests by bearer tokens.
 
-Tokens are compared in constant time and stored as digests; none appears in a log or an error. A
-token with a role, `TOKEN:ROLE`, can only read what the role allows (`analysis.access.roles_file`).
-Source: RFC 6750.
+A file or an environment variable lists the tokens. Tokens are compared in constant time and stored
+as digests. No token appears in a log or an error. A token with a role (`TOKEN:ROLE`) can only read
+what the role allows (`analysis.access.roles_file`). Source: RFC 6750.
 """
 
 import hmac
@@ -29,7 +29,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """The holder of a request's token: its position in the file, from 1, and its role, if any."""
+    """The token of a request: its position in the file, from 1, and its role or None."""
 
     number: int
     role: str | None = None
@@ -104,10 +104,12 @@ class BearerTokens:
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """The tokens, unchecked, and the name of their file or variable; None if neither is set.
+    """Return the unchecked tokens and the name of their file or variable, or None if neither is
+    set.
 
     Args:
-        file: one token per line; `#` begins a comment. None for the file in `TAILSPAN_TOKEN_FILE`.
+        file: has one token per line; `#` begins a comment. With None, the file in
+            `TAILSPAN_TOKEN_FILE` is read.
         environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
     Raises:
@@ -128,7 +130,8 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 def token_without_role(tokens: Iterable[str]) -> str | None:
-    """The first token without a role, which may send telemetry, or None."""
+    """The first token without a role, or None if all have a role. A token without a role may send
+    telemetry."""
     return next((each for each in tokens if ":" not in each), None)
 
 
@@ -156,8 +159,9 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        role_paths: prefix of the paths that tokens with a role may read, or None. The application
-            must restrict its answers to the role in the scope, under the key `HOLDER`.
+        role_paths: prefix of the paths that tokens with a role may read, or None. The scope
+            contains the role under the key `HOLDER`. The application must restrict its answers to
+            this role.
     """
 
     def __init__(

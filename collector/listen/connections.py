@@ -1,8 +1,8 @@
-"""Accepts TCP connections within limits, which asyncio's own server does not have.
+"""Accepts TCP connections within limits. asyncio's own server has no such limits.
 
-Connections are limited per address and in total, and counted before the TLS handshake. At a limit,
-a new connection replaces the one that has waited longest for its client, so idle connections cannot
-block a scrape or a probe.
+The limits are per address and in total. A connection counts before its TLS handshake. At a limit, a
+new connection replaces the connection that has waited longest for its client. So idle connections
+cannot block a scrape or a probe.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from collector.limits.sender_limits import sender
 ACCEPT_AT_ONCE: Final = 64
 """Connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
-"""Pause after file descriptors ran out, as in asyncio."""
+"""Pause after the process has run out of file descriptors, as in asyncio."""
 MAX_DESCRIPTORS: Final = 8192
-"""The soft limit of file descriptors is raised to this: twice what all ports, the database and the
-scrapes need."""
+"""The soft limit of file descriptors is raised to this number. It is twice what the ports, the
+database and the scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
-"""Reserved for the database, /metrics, scrapes and logs."""
+"""Descriptors that are reserved for the database, /metrics, scrapes and logs."""
 
 _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -42,14 +42,16 @@ class ConnectionLimits:
     connections: int = 1024
     per_peer: int = 256
     handshake_s: float = 10.0
-    """For the TLS handshake, which takes three round trips. asyncio's default is 60 s."""
+    """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60
+    s."""
     head_s: float = 10.0
-    """For a request's head, from the connection or the first byte of a later request. nginx allows
-    60 s, Apache (mod_reqtimeout) 20 s."""
+    """Time limit for a request's head. It begins with the connection, or with the first byte of a
+    later request. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
-    """Between a response and the next request: longer than the interval between exports."""
+    """Time limit between a response and the next request. It is longer than the interval between
+    exports."""
     write_s: float = 30.0
-    """For a client to read its response, of at most 3.9 MB (/metrics)."""
+    """Time limit for a client to read its response. The largest response (/metrics) has 3.9 MB."""
 
 
 class OpenConnection(Protocol):
@@ -171,7 +173,7 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # A task that is cancelled before its first step never runs its own code.
+            # If a task is cancelled before its first step, none of its own code runs.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -194,10 +196,12 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest for its client. Return false if none waits.
+        """Close the connection that has waited longest for its client. Return false if no
+        connection waits.
 
         Args:
-            peer: whose connection; None for the sender with the most connections.
+            peer: the address whose connection to close. With None, a connection of the sender with
+                the most connections is closed.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
@@ -226,8 +230,8 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """Connections per port, at most `connections`, that the limit of file descriptors allows. The
-    process's soft limit is raised first."""
+    """The number of connections per port that the limit of file descriptors allows, at most
+    `connections`. The process's soft limit is raised first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:
         wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)

@@ -1,7 +1,8 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
-With DNS rebinding, an attacker's page could read every response, but the Host header has the page's
-name. A POST from another page has its Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
+With DNS rebinding, an attacker's page could otherwise read every response. The Host header of its
+requests contains the page's host name. A POST from a page of a different server contains that
+page's Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
 """
 
 import re
@@ -19,7 +20,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Suffixes that public DNS never resolves, so no attacker's page has such a name. Sources:
+"""Suffixes that public DNS never resolves. So an attacker's page cannot have such a name. Sources:
 Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC 8375."""
 
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
@@ -33,7 +34,7 @@ class AllowedHosts:
     """
 
     names: frozenset[str] = frozenset()
-    """In lower case. `*.example.org` matches every name below it."""
+    """Host names in lower case. `*.example.org` matches every name below `example.org`."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
@@ -47,7 +48,8 @@ class AllowedHosts:
 
         Args:
             own: the address to listen on and the machine's name. IP addresses are ignored.
-            protected: whether tokens or TLS are required, which an attacker's page does not have.
+            protected: whether the server requires tokens or TLS. Either of them stops an attacker's
+                page.
 
         Raises:
             ValueError: a name is not a host name.
@@ -56,7 +58,7 @@ class AllowedHosts:
         return cls(server.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
-        """Whether a request to this `HOST` or `HOST:PORT` is allowed."""
+        """Whether a request to `HOST` or `HOST:PORT` is allowed."""
         name = _host(authority)
         if name is None:
             return False
@@ -143,7 +145,7 @@ class HostGate:
             authority = urlsplit(origin).netloc.lower()
         except ValueError:
             return False
-        if not authority:  # "null": a file or a sandboxed frame
+        if not authority:  # the origin of a file or a sandboxed frame is "null"
             return False
         if host is not None and authority == host.lower():
             return True

@@ -1,7 +1,11 @@
 """Time limits for uvicorn's HTTP/1.1 protocol.
 
 uvicorn limits only the time between requests. This protocol also closes a connection if the client
-sends no request, a part of a head, or a body in tiny chunks, or does not read the response.
+does one of the following:
+- It sends no request.
+- It sends only a part of a request's head.
+- It sends a body in tiny chunks.
+- It does not read the response.
 """
 
 import asyncio

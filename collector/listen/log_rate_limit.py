@@ -28,8 +28,8 @@ class LogLimit(logging.Filter):
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write this record. The first of a period states how many were omitted
-        before."""
+        """Return whether to write this record. The first record of a period states how many records
+        were omitted before it."""
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))
         if now - began >= PERIOD_S:

@@ -1,4 +1,4 @@
-"""A server's TLS files: certificate, key, and certificate authority of the clients."""
+"""A server's TLS files: its certificate, its key, and the certificate authority of its clients."""
 
 import ssl
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Tls:
     certificate: Path
     """The certificate, followed by the intermediate certificates, if any."""
     key: Path
-    """Not encrypted."""
+    """The key's path. The key must not be encrypted."""
     client_ca: Path | None = None
     """If set, clients need a certificate that this authority signed (mutual TLS)."""
 
@@ -31,7 +31,8 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # Without a password, OpenSSL prompts on the terminal for that of an encrypted key.
+            # Without a password argument, OpenSSL would ask for the password of an encrypted key on
+            # the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

@@ -1,7 +1,8 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans have the same labels and small counts, so values are cached by the bytes of their
-attribute. Of doubles, the last eight bytes, only the bytes before them are cached.
+Many spans have the same labels and small counts. So the bytes of each attribute are the key of its
+cached value. A double is not cached. For its attribute, only the bytes before the double are the
+key.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +31,8 @@ REFUSED: Final = object()
 
 
 class _Cached(NamedTuple):
-    """An attribute's value or `REFUSED` with the reason, and its field's position in the row."""
+    """The value of an attribute, and its field's position in the row. An invalid attribute has the
+    value `REFUSED` and a reason."""
 
     place: int
     value: Any
@@ -54,9 +56,9 @@ class AttributeTable:
     """Reads the attributes of an item into the fields of a row.
 
     Args:
-        table: an attribute's field, and the function that reads it.
+        table: maps each attribute to its field and the function that reads it.
         unique: attributes that are not cached, because their values rarely repeat.
-        unstored: attributes with a double that is checked, but not stored.
+        unstored: attributes whose double is checked but not stored.
     """
 
     def __init__(
@@ -78,8 +80,9 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            The values in the order of the fields (None if absent) and one element to ignore; the
-            first reason to refuse the item; the number of truncated texts.
+            The values in the order of the fields, followed by an element to ignore; the first
+            reason to refuse the item; the number of truncated texts. The value of an absent
+            attribute is None.
 
         Raises:
             MalformedError: the bytes are not an attribute.

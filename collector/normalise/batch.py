@@ -1,4 +1,4 @@
-"""A batch: the rows of an OTLP message, and counts of the items that produced no row."""
+"""The rows of an OTLP message, and the counts of its items that produced no row."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -36,10 +36,11 @@ class NormalisedBatch:
     sample_points: list[int] = field(default_factory=list)
     gpu_points: list[int] = field(default_factory=list)
     lookup_spans: list[int] = field(default_factory=list)
-    """Spans to count for each row of `lookups`: 1, or 0 if already counted as a request or an
-    operation."""
+    """For each row of `lookups`, the number of spans to count. It is 0 if the span already counts
+    as a request or an operation, and otherwise 1."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """How far each sender's clock is ahead of Tailspan's, where `SenderClocks` has measured it."""
+    """How far each sender's clock is ahead of Tailspan's. It contains only the clocks that
+    `SenderClocks` has measured."""
     why: dict[Refusal, str] = field(default_factory=dict)
 
     @property

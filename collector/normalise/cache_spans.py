@@ -42,7 +42,8 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Attributes with a path or a URL, for a span without a route. A query is not stored."""
+"""Attributes that contain a path or a URL. The attributes are used if the span has no route. The
+query of a URL is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -53,7 +54,8 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""Endings of the paths of calls to a model, whose responses may have `models_only` headers."""
+"""Endings of the paths of calls to a model. Only the responses to these calls may have
+`models_only` headers."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -105,7 +107,7 @@ def lookup_of_span(
     embeds = operation in EMBEDS or (path or "").endswith("/embeddings")
     lookup_s = _lookup_s(reported, attributes, batch)
     if lookup_s is None and not calls_a_model and path is None:
-        lookup_s = duration_s  # the span is only the lookup
+        lookup_s = duration_s  # the span contains only the lookup
     lookup = CacheLookup(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
@@ -197,7 +199,7 @@ _MAX_VALUES: Final = 16
 def _text(
     reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
 ) -> str | None:
-    """The first text under these names, in their order, or the first text of an array."""
+    """The text of the first name that has a text. An array's text is its first element."""
     for name in names:
         if name not in attributes:
             continue

@@ -1,7 +1,7 @@
 """The span table for requests of an application's OpenAI client.
 
-OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share it. Latencies include the network,
-the client's own work and retries.
+OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share this table. Latencies include the
+network, the client's own work and retries.
 
 Sources: OpenTelemetry semantic conventions, "Generative client AI spans"; spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)

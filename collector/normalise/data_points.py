@@ -38,7 +38,7 @@ class SampleField(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, SampleField]:
-    """By metric name, the field that stores the metric's value."""
+    """Map each metric's name to the field that stores its value."""
     return {
         wire: SampleField(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()
@@ -54,8 +54,8 @@ def points_in(metric: Metric) -> int:
 def measured(
     batch: NormalisedBatch, metric: Metric, target: SampleField
 ) -> Iterator[NumberDataPoint]:
-    """Yield the points of a metric that have a value. Count the others, and all points of a wrong
-    type."""
+    """Yield the points of a metric that have a value. Points without a value, or of a wrong type,
+    are counted."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

@@ -1,9 +1,9 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines. Pure.
 
 With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. Its numbers are
-texts, rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives the first
-token. The prefill time includes the engine's queue, so it is not read; nor are the workers' spans,
-which describe the same requests.
+texts that are rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives
+the first token. The prefill time is not read, because it includes the engine's queue. The workers'
+spans are not read, because they describe the same requests.
 
 Source: spans of ai-dynamo 1.6.1, recorded in tests/collector/samples/dynamo-1.6.1.json.
 """
@@ -36,7 +36,7 @@ _COMPLETED: Final = "request completed"
 _NO_SUCH_MODEL: Final = "unknown_model"
 
 _SLACK_S: Final = 1e-3
-"""Tolerance between a latency and the span's duration, which another clock measured."""
+"""Tolerance between a latency and the span's duration, because different clocks measure them."""
 _ROUNDING_S: Final = 0.005e-3
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -46,7 +46,7 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """Prefix that makes the span's `request_id` the response's id; None if that is unknown."""
+    """The prefix before the span's `request_id` in the response's id, or None if it is unknown."""
 
 
 _PATHS: Final = {
@@ -60,7 +60,8 @@ _PATHS: Final = {
 def request_of_dynamo(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[RequestTimeline, int] | None:
-    """The request of a span, and the number of truncated texts; None for other spans.
+    """Return the request of a span and the number of truncated texts, or None if the span is no
+    request.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -107,7 +108,7 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """The outcome of a request, also from the HTTP status and the span's status."""
+    """The outcome of a request. The HTTP status and the span's status are also considered."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:

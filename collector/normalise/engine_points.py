@@ -41,7 +41,8 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Some metrics have one point for each hook of the plugin or drop reason; these are summed.
+    Some metrics have one point for each hook of the plugin or for each drop reason. The points of
+    such a metric are summed.
     """
 
     origin: ResourceLabels

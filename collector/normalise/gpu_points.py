@@ -1,6 +1,6 @@
 """Converts OTLP data points to GPU samples. Pure.
 
-All points with the same replica, GPU and timestamp form one sample, in any order.
+All points with the same replica, GPU and timestamp form one sample. Their order does not matter.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Reads a metrics message if the layout of each of its scopes is known (see `sample_layouts`).
 
-A layout is found by the scope's bytes with zeros in place of its numbers. Replicas with the same
-metrics share one. Thread-safe.
+The key of a layout is the scope's bytes with zeros in place of its numbers. Replicas with the same
+metrics share a layout. Thread-safe.
 """
 
 import threading
@@ -21,10 +21,11 @@ from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 MAX_BYTES: Final = 2**26
 """Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
-"""For one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
+"""Bytes of memory for one number of a layout. `tracemalloc` measured 250 bytes for engines and 310
+for GPUs."""
 MAX_FORMS: Final = 8
-"""Maximum forms (sets of number positions) for scopes of the same length, which are tried in
-turn."""
+"""Maximum forms for scopes of the same length. A form is a set of number positions. The forms are
+tried in turn."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -44,8 +45,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # `latest` is the last key that was found. Its hash is cached, and comparing is faster than
-        # hashing.
+        # `latest` is the last key that was found. Its hash is cached, and a comparison is faster
+        # than hashing a new key.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
@@ -76,8 +77,9 @@ class KnownLayouts:
     def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """The samples of a metrics message, like `normalise_points`.
 
-        None if that must read the message: an unknown layout, an invalid number, two samples with
-        the same key, or too many points.
+        Return None if `normalise_points` must read the message. That is the case if a layout is
+        unknown or a number is invalid. It is also the case if two samples have the same key, or if
+        there are too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
@@ -99,16 +101,16 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # `normalise_points` joins samples with the same key, and refuses a message with too many
+        # `normalise_points` joins samples with the same key. It refuses a message with too many
         # points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
-        """Whether an earlier message of this size had no known layout. Call once for each such
-        message.
+        """Whether an earlier message of this size had no known layout.
 
-        Layouts are learned only then, from messages that repeat.
+        Call it once for each message without a known layout. Layouts are learned only if it returns
+        true, so only from messages that repeat.
         """
         with self._lock:
             before = body_bytes in self._missed

@@ -51,8 +51,8 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """The layouts of the scopes of a metrics message.
 
-    A scope without a sample, with a refused point, or with bytes that `number_positions` does not
-    support has none.
+    A scope has no layout if it has no sample, if a point is refused, or if `number_positions` does
+    not support its bytes.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):
@@ -109,7 +109,8 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # As in `normalise_points`, the last of two points of a sum with the same label is used.
+        # If two points of a sum have the same label, the last point is used. `normalise_points`
+        # does the same.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:

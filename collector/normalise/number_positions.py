@@ -1,4 +1,5 @@
-"""Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes. Pure.
+"""Finds the numbers of data points in an encoded scope. Pure. The numbers are timestamps and values
+of eight bytes.
 
 Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """

@@ -1,12 +1,11 @@
 """Converts spans of applications to the operations around their calls to a model. Pure.
 
-Of a span with `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
-`NAMED` are stored as `other`, because they could contain any text, even a prompt.
-
-A SERVER span that generates tokens and is not from an engine is a request at a router; its time to
-the first byte and response id are also read. llm-d's spans are recognised by name;
-`llm_d.pd_proxy.true_ttft_ms` ends when the decode begins, so it is not read. Source: llm-d-router,
-`pkg/epp/handlers/server.go` and the proxy's tracing.
+If a span has `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
+`NAMED` are stored as `other`, because they could contain any text, even a prompt. A SERVER span
+that generates tokens and is not from an engine is a request at a router. Its response id and its
+time to the first byte are also read. llm-d's spans are recognised by name.
+`llm_d.pd_proxy.true_ttft_ms` is not read, because it ends when the decode begins. Source:
+llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
 
 from typing import Final
@@ -70,7 +69,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # The parent of a client's span, which already counts the call.
+            # This span is the parent of a client's span, and the client's span already counts the
+            # call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

@@ -1,7 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded. In all signals, resources
-contain scopes, which contain items: one schema, the outline, reads nested messages as `bytes`.
+contain scopes, and scopes contain items. So one schema (the outline) decodes all signals. It reads
+nested messages as `bytes`.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding".
 """
@@ -19,13 +20,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Resources, scopes, items and data points in a message. Exporters send 512 items, an OpenTelemetry
-Collector 8,192 (the default `send_batch_size`)."""
+"""Maximum resources, scopes, items and data points in a message. Exporters send 512 items, an
+OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
 """Maximum bytes of a resource, scope or item. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
-"""Of a resource, item or data point; SDKs keep 128 by default. An item of 1 MiB could have half a
-million empty ones."""
+"""Maximum attributes of a resource, item or data point. SDKs keep 128 by default. An item of 1 MiB
+could have half a million empty attributes."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -42,7 +43,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Name, number, label, type."""
+"""Each field's name, number, label and type."""
 
 
 def _outlines() -> dict[str, Any]:
@@ -74,7 +75,7 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """Resources and scopes in the message so far, including this scope; at most `MAX_PARTS`."""
+    """The number of resources and scopes in the message up to this scope, at most `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
@@ -82,7 +83,8 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: more than `MAX_PARTS` resources and scopes, or one above `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a part above
+            `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -99,8 +101,8 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: more than `MAX_PARTS` resources, scopes and items, or one above
-            `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` resources, scopes and items, or a part
+            above `MAX_PART_BYTES`.
     """
     all_items = 0
     for resource, raw, parts in encoded_scopes(body):
@@ -129,7 +131,7 @@ def not_too_many(items: int) -> None:
 
 
 def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
-    """The attributes of one item, or raise TooLargeError if there are too many."""
+    """Return the attributes of one item. Raise TooLargeError if there are too many."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise TooLargeError(
             f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"

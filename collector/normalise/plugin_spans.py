@@ -38,7 +38,7 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when the sum of a duration's parts is checked, far above the rounding to
+"""Tolerance when the sum of a duration's parts is checked. It is far above the rounding to
 nanoseconds."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
@@ -56,8 +56,8 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: AttributeReader, name: str) -> str:
-    """The prefix ladder (`telemetry.prefix_ladders`), or why it is dropped; the request is stored
-    anyway."""
+    """The prefix ladder (`telemetry.prefix_ladders`). If it is invalid, the reason why it is
+    dropped. The request is stored anyway."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -68,7 +68,7 @@ def _ladder(reader: AttributeReader, name: str) -> str:
 
 
 def _http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
-    """The HTTP status, or a `DroppedValue` if it is invalid; the request is stored anyway."""
+    """The HTTP status, or a `DroppedValue` if it is invalid. The request is stored anyway."""
     status = reader.count(name)
     return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
 
@@ -174,7 +174,8 @@ def row_of_span(
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to their phase. With `whole`, all parts or none must be present."""
+    """Check that the parts sum to their phase. With `whole`, either all parts or no parts must be
+    present."""
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return
@@ -187,7 +188,7 @@ def _check_sum(
 
 
 def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
-    """Check that the tokens of all kinds sum to the output tokens. None means unknown."""
+    """Check that the tokens of all kinds sum to the output tokens. An unknown number is None."""
     present = [tokens for tokens in kinds if tokens is not None]
     if not present:
         return

@@ -20,7 +20,7 @@ class ResourceLabels(NamedTuple):
     simulated: bool
     truncated_texts: int
     digest: str
-    """Of all labels. The spans of one process have the same digest."""
+    """A digest of all labels. All spans of a process have the same digest."""
 
 
 _MAX_CACHED_BYTES: Final = 4096
@@ -60,7 +60,7 @@ def _read(resource: bytes) -> ResourceLabels:
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
-        # Sorted, because a gateway may change their order.
+        # The labels are sorted, because a gateway may change their order.
         digest=blake2b(
             b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
             digest_size=8,

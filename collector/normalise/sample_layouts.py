@@ -1,7 +1,8 @@
 """Reads the samples of a scope whose layout is known from an earlier message. Pure.
 
-A layout has the positions and fields of the numbers, in which a sender's messages differ, so one
-call unpacks them. It returns the rows of `normalise_points`, or None if that would refuse an item.
+The messages of a sender differ only in their numbers. A layout has the positions and fields of
+these numbers, so that one call unpacks them. `SampleLayout.read` returns the same rows as
+`normalise_points`. If `normalise_points` would refuse an item, it returns None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +35,9 @@ class Number(NamedTuple):
 
     offset: int
     kind: str
-    """The `struct` format."""
+    """The number's `struct` format."""
     as_float: bool = False
-    """Whether to convert it to a float, the type of its field."""
+    """Whether to convert the number to a float, because its field is a float."""
 
 
 class Bounds(NamedTuple):
@@ -52,14 +53,14 @@ class SampleParts(NamedTuple):
     `LayoutDescription.numbers`."""
 
     constants: Mapping[str, Any]
-    """All fields of the row; None if not constant in this layout."""
+    """All fields of the row. A field that varies in this layout is None."""
     times: tuple[int, ...]
-    """The timestamps of all data points, which must be equal."""
+    """The timestamps of all data points. They must be equal."""
     starts: tuple[int, ...]
-    """All start timestamps, which must be equal."""
+    """The start timestamps of all data points. They must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over data points: the points' values."""
+    """The values of the points of each field that is a sum over data points."""
     points: int
 
 
@@ -130,7 +131,8 @@ class SampleLayout:
 
 
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
-    """A row with these fields. The constructor of a frozen dataclass takes ten times as long."""
+    """A row with these fields. The constructor is not called, because it takes ten times as long
+    for a frozen dataclass."""
     row = object.__new__(row_type)
     object.__setattr__(row, "__dict__", fields)
     return row
@@ -182,7 +184,7 @@ def bounds_of(place: int, target: SampleField, *, of_engine: bool) -> Bounds:
     if most is None:
         most = MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S
     if of_engine:
-        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values
+        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values to this one
     return Bounds(place, -most if target.quantity == "score" else 0, most)
 
 

@@ -13,12 +13,12 @@ SPAN_ID_BYTES: Final = 8
 
 
 def trace_id_of(span: Span | LogRecord) -> str:
-    """The trace id in hexadecimal; raise RefusalError if it is missing."""
+    """Return the trace id in hexadecimal. Raise RefusalError if it is missing."""
     return _identity(span.trace_id, _TRACE_ID_BYTES)
 
 
 def span_id_of(span: Span | LogRecord) -> str:
-    """The span id in hexadecimal; raise RefusalError if it is missing."""
+    """Return the span id in hexadecimal. Raise RefusalError if it is missing."""
     return _identity(span.span_id, SPAN_ID_BYTES)
 
 

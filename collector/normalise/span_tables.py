@@ -31,15 +31,17 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The phases may exceed a request's duration by this much, because another clock measures it."""
+"""The phases may exceed a request's duration by this much, because a different clock measures the
+duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """The spans of one source: how to recognise them, and the attribute names of each field.
+    """Describes the spans of one source: how to recognise them, and which attributes contain each
+    field.
 
     Attributes:
-        latencies: seconds, or nanoseconds if too large for seconds.
+        latencies: in seconds. Values that are too large for seconds are in nanoseconds.
         counts: numbers of tokens.
         max_output_tokens: the token limit of the request.
         first_chunk_events: the span event of each chunk of the response.
@@ -64,8 +66,8 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """The request of a span, by the first table that recognises it, and the number of truncated
-    texts.
+    """Return the request of a span and the number of truncated texts. The first table that
+    recognises the span is used.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -147,8 +149,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The end timestamp and the start plus the reported latency can differ. Neither may be in the
-    # future.
+    # The reported latency can end later than the span. Neither end may be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -189,12 +190,12 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Without output tokens, vLLM computes these latencies from a timestamp of 0.
+        # If a request has no output tokens, vLLM computes these latencies from a timestamp of 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
     # Some forks send nanoseconds. No request takes a week (604,800 s) or less than 604,800 ns (0.6
-    # ms), so a longest latency above 604,800 is in nanoseconds.
+    # ms). So values are in nanoseconds if the longest latency is above 604,800.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

@@ -1,6 +1,6 @@
 """Reads OTLP attributes by type, and checks their values.
 
-An invalid value raises `RefusalError`; the caller counts the item.
+An invalid value raises `RefusalError`, and the caller counts the item.
 """
 
 import math
@@ -40,7 +40,8 @@ class RefusalError(Exception):
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
-    """Attributes by key; the last value of a repeated key, which the protocol forbids.
+    """Return attributes by key. The protocol forbids repeated keys. If a key is repeated, its last
+    value is used.
 
     Raises:
         TooLargeError: there are too many attributes.
@@ -96,7 +97,8 @@ def number(value: float) -> float:
 
 
 class AttributeReader:
-    """Reads the attributes of one item: None if absent, RefusalError for the wrong type."""
+    """Reads the attributes of one item. An absent attribute is None. An attribute of the wrong type
+    raises RefusalError."""
 
     __slots__ = ("_attributes", "truncated_texts")
 
@@ -114,14 +116,14 @@ class AttributeReader:
         return self.cleaned(value.string_value)
 
     def untouched(self, name: str) -> str:
-        """A text of any length, unchanged; empty if absent."""
+        """A text of any length, unchanged. It is empty if the attribute is absent."""
         value = self._attributes.get(name)
         if value is not None and value.WhichOneof("value") != "string_value":
             raise RefusalError(Refusal.WRONG_TYPE)
         return "" if value is None else value.string_value
 
     def label(self, name: str) -> str | None:
-        """The text of a label. Numbers become text; values of other types are ignored."""
+        """The text of a label. Numbers become text. Values of other types are ignored."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
@@ -188,7 +190,7 @@ class AttributeReader:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
     def cleaned(self, text: str) -> str | None:
-        """A text that can be stored; None if empty."""
+        """A text that can be stored, or None if it is empty."""
         if len(text) > MAX_TEXT_CHARS:
             self.truncated_texts += 1
             text = text[:MAX_TEXT_CHARS]

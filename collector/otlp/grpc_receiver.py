@@ -1,8 +1,9 @@
-"""Receives OTLP over gRPC: the Export methods of the three services.
+"""Receives OTLP over gRPC, through the Export methods of the three services.
 
-The methods receive encoded bytes: gRPC would answer a malformed message with INTERNAL. They are
-registered with a stream of requests, to authenticate a call and reserve memory before the message
-is read. Until then, gRPC accepts at most 64 KiB (the flow-control window).
+The methods receive encoded bytes, because gRPC would answer a malformed message with INTERNAL. The
+methods are registered with a stream of requests. So a call is authenticated and memory is reserved
+before the message is read. Before that, gRPC accepts at most 64 KiB, the size of the flow-control
+window.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -34,11 +35,11 @@ from collector.signals import SIGNALS, Signal
 HANDSHAKE_S: Final = 10
 IDLE_S: Final = 120
 READ_S: Final = 10.0
-"""For a message to arrive. Exporters time out after 10 s by default
+"""Time limit for a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Messages that arrive at the same time. Each reserves the maximum of 16 MiB, because gRPC does not
-report their length: together half of the memory limit."""
+"""Maximum messages that arrive at the same time. Each message reserves the maximum of 16 MiB,
+because gRPC does not report its length. All together reserve half of the memory limit."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -79,12 +80,12 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # Unlike gRPC, a plain socket reports why binding fails.
+            # A plain socket reports why binding fails, but gRPC does not.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # With reuse, two collectors on one port would each receive half of the telemetry.
+                # If two collectors reused one port, each would receive half of the telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]
@@ -180,17 +181,17 @@ class _Reads:
 
 def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
     return [
-        # By default, the window of an unread call grows to megabytes: 60 calls with 15 MB each used
-        # 896 MB, and 40 MB with this option.
+        # By default, the window of an unread call grows to megabytes. 60 calls with 15 MB each used
+        # 896 MB by default, and 40 MB with this option.
         ("grpc.http2.bdp_probe", 0),
         # Concurrent calls per connection. A gateway makes about ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        # For TLS and the first frames; gRPC's default is 120 s.
+        # Time limit for TLS and the first frames. gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Without a call. Exporters send at least once a minute.
+        # Time limit without a call. Exporters send at least once a minute.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 

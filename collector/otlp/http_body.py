@@ -9,12 +9,12 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.limits.message_memory import MemoryReservation
 
 BODY_S: Final = 30.0
-"""For a whole body: 16 MiB at 4.5 Mbit/s."""
+"""Time limit for a whole body. 16 MiB arrive in this time at 4.5 Mbit/s."""
 STALL_S: Final = 5.0
-"""Without new bytes. Retransmission after a lost packet takes one or two seconds."""
+"""Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
-"""Maximum gzip members in a body: a small body could contain a million. bgzip writes 256 for 16
-MiB."""
+"""Maximum gzip members in a body. A small body could contain a million members. bgzip writes 256
+members for 16 MiB."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
@@ -26,7 +26,7 @@ def encoding_of(header: str) -> str:
     """The encoding in a Content-Encoding header: "", "gzip" or "deflate".
 
     Raises:
-        UnsupportedError: another encoding.
+        UnsupportedError: the header names a different encoding.
     """
     encoding = header.strip().lower()
     if encoding in ("", "identity"):
@@ -47,7 +47,7 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        reservation: enlarged before each chunk is stored.
+        reservation: the reserved memory. It is enlarged before each chunk is stored.
         timeout: the current time limit, which each chunk extends.
 
     Raises:
@@ -68,7 +68,7 @@ async def read_body(
 
 
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return a decompressed body. Takes long: do not call it on an event loop.
+    """Return a decompressed body. Do not call it on an event loop, because it takes long.
 
     Raises:
         TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
@@ -78,7 +78,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # In blocks, because zlib copies all bytes that follow a gzip member.
+        # Decompress in blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:

@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Objects, arrays and values in one message, of at least 100 bytes and 2.5 µs each. 512 spans of
-the plugin have 94,000 (0.3 s); the maximum takes 0.65 s."""
+"""Maximum objects, arrays and values in one message. Each takes at least 100 bytes and 2.5 µs. 512
+spans of the plugin have 94,000 (0.3 s), and the maximum takes 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -59,7 +59,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
 
 
 def to_json(message: Message) -> bytes:
-    """A response as OTLP's JSON. Not for spans: it writes ids in base64."""
+    """A response as OTLP's JSON. Do not use it for spans, because it writes ids in base64."""
     return MessageToJson(message, indent=None).encode()
 
 

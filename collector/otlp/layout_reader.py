@@ -1,5 +1,6 @@
-"""Reads metrics messages with a known layout (positions of the numbers) here, which is faster than
-passing them to another process. Another reader reads all others."""
+"""Reads metrics messages whose layout (the positions of the numbers) is known. It reads them in
+this process, because passing them to the reader process takes longer. The reader process reads all
+other messages."""
 
 import logging
 from typing import Final
@@ -12,16 +13,19 @@ from collector.otlp.message_reader import MessageReader
 from collector.signals import METRICS, Signal
 
 MAX_AT_ONCE_BYTES: Final = 2**17
-"""Of a message that `read_known` reads. The samples of eight GPUs take 96 kB in 5 s."""
+"""Maximum bytes of a message that `read_known` reads. The samples of eight GPUs in 5 s have 96
+kB."""
 MAX_LEARNED_BYTES: Final = 2**18
 MAX_LEARNED_POINTS: Final = 2_048
-"""Maximum data points in a message from which layouts are learned, in at most about 50 ms."""
+"""Maximum data points in a message from which layouts are learned. Learning them takes at most
+about 50 ms."""
 
 _log = logging.getLogger(__name__)
 
 
 class LayoutReader:
-    """Reads messages by layout, which it learns from messages that another reader has read."""
+    """Reads messages by their layouts. It learns the layouts from messages that another reader has
+    read."""
 
     def __init__(self, other: MessageReader) -> None:
         self._other = other

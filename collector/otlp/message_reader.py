@@ -1,8 +1,10 @@
-"""Reads messages in this process or in a separate one, which can use another core.
+"""Reads messages in this process or in a separate process. A separate process can use a second CPU
+core.
 
-The separate process has no state, ends when its standard input is closed, and is restarted. A
-message may use 0.75 s of CPU time, so that a crafted one cannot make all senders wait. A message
-that causes an exception, or ends the process twice, is refused permanently.
+The separate process has no state. It ends when its standard input is closed. If it ends
+unexpectedly, it is restarted. A message may use 0.75 s of CPU time, so that a crafted message
+cannot make all senders wait. A message that causes an exception, or ends the process twice, is
+refused permanently.
 """
 
 import fcntl
@@ -31,18 +33,18 @@ from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
-"""For one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON message 0.65 s."""
+"""Maximum CPU time for one message. 16 MiB of the plugin's spans take 0.35 s, and the largest JSON
+message takes 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
 """Request header: length of the body that follows, unix nanoseconds, whether it is JSON, and the
 signal's index in `SIGNALS`."""
 _PIPE_BYTES: Final = 2**20
-"""Size of the pipe's buffer. A message can have hundreds of kB; the default is 64 KiB."""
+"""Size of the pipe's buffer. The default is 64 KiB, but a message can have hundreds of kB."""
 _ANSWER: Final = Struct("<I")
 """Response header: length of the pickle that follows."""
 MAX_S: Final = 60
-"""Seconds after which the process is killed. The largest message takes about three on a busy
-core."""
+"""Seconds after which the process is killed. The largest message takes about 3 s on a busy core."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +53,8 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
-        """Read a protobuf message if this takes much less than a millisecond, else return None.
-        Thread-safe."""
+        """Read a protobuf message if reading it takes much less than a millisecond. Otherwise
+        return None. Thread-safe."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message, or raise IntakeError. Call from one thread only."""
@@ -194,8 +196,8 @@ def serve(
     Args:
         questions: messages, each with the header `_QUESTION`.
         answers: results, each with the header `_ANSWER`.
-        max_cpu_s: None for no limit.
-        limit: sets the seconds after which the kernel ends this process; 0 for no limit.
+        max_cpu_s: maximum CPU time for one message, or None for no limit.
+        limit: sets the seconds after which the kernel ends this process. 0 sets no limit.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -228,7 +230,8 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """An error's type and position. Its text may contain a span's content."""
+    """An error's type and position. The error's text is left out, because it may contain a span's
+    content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
@@ -241,8 +244,8 @@ def _rows(batch: NormalisedBatch) -> Any:
 
 
 class _TakesTooLongError(BaseException):
-    """Reading took too much CPU time. A BaseException, so that the reading code does not catch
-    it."""
+    """Reading took too much CPU time. It is a BaseException, so that the reading code does not
+    catch it."""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-Rollups of earlier minutes no longer change, so they would miss these rows (docs/decisions/021).
+Rollups of such old minutes no longer change, so they would not include these rows
+(docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +24,13 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """Refuses rows that are too old, except engine starts, which have a longer retention.
+    """Refuses rows that are too old. Engine starts are not refused, because their retention is
+    longer.
 
     Attributes:
-        keep_ns: retention of rows, or None for ever.
-        deletable_unix_ns: returns the time from which the age is measured; None for the arrival of
-            the message.
+        keep_ns: the retention of rows. With None, rows of any age are accepted.
+        deletable_unix_ns: returns the time from which the age is measured. With None, the age is
+            measured from the arrival of the message.
     """
 
     keep_ns: int | None
@@ -68,7 +70,7 @@ class AgeLimit:
         batch.in_flight, _ = _rows_within_age(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _rows_within_age(batch, probes, [1] * len(probes), _at, horizon)
-        # A client's call is also a request, and is counted as one.
+        # A client's call is also a request, and counts as a request.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
         batch.operations, _ = _rows_within_age(batch, batch.operations, items, _at, horizon)
         batch.lookups, batch.lookup_spans = _rows_within_age(
@@ -89,7 +91,8 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Refuse rows before `horizon_unix_ns`. Return the others, and their numbers of items."""
+    """Refuse rows before `horizon_unix_ns`. Return the remaining rows, and their numbers of
+    items."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

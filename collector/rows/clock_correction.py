@@ -19,7 +19,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""A clock that is ahead by at most this is not corrected. NTP keeps clocks accurate to
+"""A clock is corrected only if it is ahead by more than this time. NTP keeps clocks accurate to
 milliseconds."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
@@ -29,7 +29,7 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """The replica that sent a request's row, or None for a client's row."""
+    """The replica that sent a request's row, or None if a client sent it."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
@@ -41,7 +41,7 @@ def end_unix_ns(row: Row) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """By how much a sender's timestamps are ahead of the arrival of a message.
+    """The time by which a sender's timestamps are ahead of the arrival of a message.
 
     The defaults are for rows without a replica name.
 
@@ -50,7 +50,8 @@ class Lead:
         known_ns: the correction from the sender's messages so far.
         proven_ns: the correction for rows not later than their arrival: `known_ns`, or 0 until
             `sender_clocks.MIN_MESSAGES` messages have arrived.
-        shared_ns: the jump of the clock that the sender shares with Tailspan; 0 for another clock.
+        shared_ns: the jump of the clock that the sender shares with Tailspan, or 0 if the sender
+            has its own clock.
         measured_ns: the measured lead of the sender's clock, if known.
     """
 
@@ -62,11 +63,13 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Whether all rows of the sender are corrected, not only those later than their arrival."""
+        """Whether all rows of the sender are corrected, even if their timestamps are not later than
+        their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """A row's correction, or None if the row's lead is above the lead of its message."""
+        """Return the correction of a row, or None if the row's lead is above the lead of its
+        message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -80,8 +83,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: corrections in ns by the row's key with the uncorrected timestamp. `apply` adds
-            those of this message.
+        set_back: corrections in ns by the row's key, which contains the uncorrected timestamp.
+            `apply` adds the corrections of this message.
     """
 
     def __init__(
@@ -169,7 +172,8 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: NormalisedBatch) -> None:
-        """A span that is also a request has the same key, so both get the same correction."""
+        """A span that is also a request has the same key as the request. So the span and the
+        request get the same correction."""
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
             sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)
@@ -195,8 +199,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine has Tailspan's clock. If it jumped, the row's lead is about
-            # the jump.
+            # A client on this machine uses Tailspan's clock. If that clock jumped, the row's lead
+            # is about as large as the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
@@ -208,7 +212,8 @@ class Correction:
     def _samples(
         self, batch: NormalisedBatch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """The rows to keep, and their numbers of data points if `points` is given."""
+        """Return the rows to keep. If `points` is given, also return their numbers of data
+        points."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

@@ -1,7 +1,8 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-A start is valid while its engine runs, so it is not deleted by age, but limited per replica and in
-total: a burst, then one more after a fixed time.
+A start describes its engine for as long as the engine runs. So starts are not deleted by age. Their
+number is limited per replica and in total. A burst is allowed at once, and then one more start
+after each fixed time.
 """
 
 from collections import OrderedDict
@@ -13,18 +14,20 @@ from collector.normalise.batch import NormalisedBatch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Each API server reports the start of each engine: 16 API servers × 16 engines."""
+"""Maximum burst of one replica. Each API server reports the start of each engine, so 16 API servers
+report 16 starts each."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""No server restarts and loads a model in less time (see also
-`exporters.totals.engines.GONE_NS`)."""
+"""Time after which a replica may report one more start. No server restarts and loads a model in
+less time."""
 ALL_BURST: Final = 4_096
-"""Of all replicas: four for each of 1,000 engines."""
+"""Maximum burst of all replicas: four starts for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""Of all replicas: 1,000 engines in 90 minutes."""
+"""Time after which one more start of any replica is allowed. It allows 1,000 engines in 90
+minutes."""
 MAX_REPLICAS: Final = 1_000
-"""Maximum stored replicas. A new one replaces the one that was silent longest."""
+"""Maximum stored replicas. A new replica replaces the replica that was silent longest."""
 MAX_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Maximum stored starts per replica: the last of each engine and process."""
+"""Maximum stored starts per replica. The last start of each engine and process is stored."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -59,11 +62,11 @@ class _Replica:
         default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """By engine and process: the last start's timestamp, and a hash of its other values."""
+    """The timestamp of the last start by engine and process, and a hash of its other values."""
 
 
 class EngineStartLimits:
-    """Removes an engine start that repeats the last one too soon or exceeds a limit."""
+    """Removes an engine start that exceeds a limit or repeats the last start too soon."""
 
     def __init__(self) -> None:
         self._all = EngineStartAllowance(ALL_BURST, ALL_REFILL_NS)

@@ -1,6 +1,6 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
-The newest span ids of all traces are remembered, so that repeats are not counted.
+The newest span ids of all traces are remembered, so that a repeated span is not counted again.
 """
 
 from collections import OrderedDict

@@ -1,28 +1,26 @@
 """Corrects the timestamps of senders with a fast clock.
 
-The lead is how far a timestamp is later than the arrival of its message: the sender's clock is
-ahead by at least this. A slow clock looks like a delayed message, so it is reported, but not
-corrected.
-
-Each replica is a sender. A message's lead is that of its newest rows, without outliers; a sender's
-lead is the median over its last messages.
+The lead is the time by which a timestamp is later than the arrival of its message. The sender's
+clock is ahead by at least the lead. A slow clock is reported but not corrected, because it looks
+like a delayed message. Each replica is a sender. The lead of a message is the lead of its newest
+rows, without outliers. The lead of a sender is the median over its last messages.
 
 - Rows later than their arrival are set back by the message's lead.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-  back, until the median is at most `MIN_NS`. The correction changes only by more than
-  `TOLERANCE_NS`, because a new start of counters looks like a restart of the engine.
+  back, until the median is at most `MIN_NS`. Changes of the correction below `TOLERANCE_NS` are not
+  applied. A changed start of the counters would look like a restart of the engine.
 - The store decides the correction of samples from the leads, so that all collectors correct them
   equally (`store/sender_clocks.py`).
-- A request further ahead than the rest of its message is set back by its own lead. Such a sample or
-  engine start is refused: several would get the same timestamp.
+- A request that is further ahead than the rest of its message is set back by its own lead. A sample
+  or engine start that is further ahead is refused. Otherwise several samples would get the same
+  timestamp.
 - A row without a replica name, such as a client's, is corrected by its own lead.
 
-Sent timestamp = stored timestamp + `clock_ahead_s`. A repeated row gets the same correction, also
-after a restart and in other collectors (`store/clock_corrections.py`); otherwise it would be stored
-twice, because timestamps are part of its key.
-
-If Tailspan's own clock jumped (`telemetry.corroborated_time`), senders on the same clock are
-corrected by the same amount in either direction.
+Sent timestamp = stored timestamp + `clock_ahead_s`. A repeated row gets the same correction, even
+after a restart or in a different collector (`store/clock_corrections.py`). Otherwise it would be
+stored twice, because timestamps are part of its key. Tailspan's own clock can jump
+(`telemetry.corroborated_time`). Then senders on the same clock are corrected by the jump, in either
+direction.
 
 No I/O. Use it from one event loop only.
 """
@@ -40,15 +38,16 @@ from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MAX_TRACKED
 
 REMEMBERED: Final = 16
-"""Leads stored per sender. A server sends a message about once a second."""
+"""Number of leads stored per sender. A server sends a message about once a second."""
 MIN_MESSAGES: Final = 3
-"""Messages before all rows of a sender are corrected: of fewer, a single wrong lead could be the
-median."""
+"""Number of messages after which all rows of a sender can be corrected. With fewer messages, a
+single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
 """A row is an outlier if its lead exceeds its message's median lead by more than this. An
 exporter's queue contains minutes of data."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Messages of senders beyond this are corrected individually."""
+"""Maximum senders whose clocks are measured. Messages of further senders are corrected
+individually."""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this time is not reported, and may be replaced."""
 MAX_REPEATS: Final = 100_000
@@ -66,15 +65,15 @@ class MeasuredSenderClock:
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
     measured_ns: int | None = None
-    """None if not known yet. A delayed message makes the lead too small, so a small lead is used
-    only after `MIN_MESSAGES` messages."""
+    """The measured lead of the clock, or None if it is not known yet. A delayed message makes the
+    lead too small. So a small lead is used only after `MIN_MESSAGES` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """The median lead over the last messages, in seconds; usually negative."""
+        """The median lead over the last messages, in seconds. It is usually negative."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
@@ -170,7 +169,8 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # A new sender has Tailspan's clock if its lead is closer to the clock's jump than to 0.
+            # A new sender uses Tailspan's clock if its lead is closer to the clock's jump than to
+            # 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

@@ -1,8 +1,9 @@
 """The credentials for a scrape target: a bearer token, and the certificates for TLS.
 
-A token is read from its file for each scrape, sent only to loopback or over TLS unless the user
-allows more, and never logged. Files of a target file must lie in one folder: otherwise its editor
-could make Tailspan send any readable file.
+A token is read from its file for each scrape and is never logged. It is sent only to loopback or
+over TLS, unless the user allows unencrypted connections. The files that a target file names must
+lie in one folder. Otherwise the editor of the target file could make Tailspan send any readable
+file.
 """
 
 import ssl
@@ -31,14 +32,16 @@ _LONGEST_TOKEN: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class TargetCredentials:
-    """Credentials for a target. By default, no token, and the system's certificate authorities.
+    """Credentials for a target. By default, there is no token, and the system's certificate
+    authorities are used.
 
     Attributes:
-        token_file: used instead of `token`.
+        token_file: a file that contains the token. It is used instead of `token`.
         ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file (symbolic links resolved), or None.
+        within: the folder that must contain the token's file after symbolic links are resolved, or
+            None.
         insecure: whether the token may be sent unencrypted.
     """
 
@@ -58,11 +61,11 @@ class TargetCredentials:
         """The credentials in the labels of a target file.
 
         Args:
-            folder: the folder of the target file; paths are relative to it.
-            within: the folder that must contain the files; None for `folder`.
+            folder: the folder of the target file. Paths are relative to it.
+            within: the folder that must contain the files. With None, it is `folder`.
 
         Raises:
-            SecurityError: a label is not a text, a file lies in another folder, or `check` fails.
+            SecurityError: a label is not a text, a file lies outside the folder, or `check` fails.
         """
         within = (within or folder).resolve()
         given: dict[str, Any] = {}
@@ -103,7 +106,7 @@ class TargetCredentials:
         self.context()
 
     def headers(self) -> dict[str, str]:
-        """The headers for a request; reads the token file.
+        """The headers for a request. This method reads the token file.
 
         Raises:
             SecurityError: the file cannot be read, or contains no token.
@@ -120,7 +123,7 @@ class TargetCredentials:
         return {"Authorization": f"Bearer {token}"}
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context, or None for the default context.
+        """The TLS context, or None if the default context is to be used.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.

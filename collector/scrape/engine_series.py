@@ -1,10 +1,10 @@
-"""The series that engines export on /metrics: one table per kind of engine.
+"""The series that engines export on /metrics, in one table per kind of engine.
 
-Versions of an engine rename and split series; the first alternative in the response is used.
-Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its
-documentation for older names; SGLang, "Production metrics" and a recorded response of 0.5.23; Text
-Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
-`custom_metrics_reporter.cc`.
+Versions of an engine rename and split series. A table lists the alternatives, and the first
+alternative that the response contains is used. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py`
+(rig/contract checks each version), and its documentation for older names; SGLang, "Production
+metrics" and a recorded response of 0.5.23; Text Generation Inference, "Metrics"; Triton's
+tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ class EngineSeries:
     """The series that give a field's value.
 
     Attributes:
-        name: of the samples, including `_total`.
-        where: required labels. Values are summed over the others.
+        name: the name of the samples, including `_total`.
+        where: required labels. Values are summed over all other labels.
         over: the series by which the value is divided.
     """
 
@@ -32,9 +32,9 @@ class EngineTable:
     """The table of one kind of engine.
 
     Attributes:
-        engine_labels: labels with the engine's number, or else 0.
-        rank_labels: labels of an engine's workers. Each reports the whole engine; the highest is
-            used.
+        engine_labels: labels with the engine's number. Without such a label, the number is 0.
+        rank_labels: labels of an engine's workers. Each worker reports the whole engine, and the
+            highest value is used.
         fields: the alternative series of each field of `EngineSample`.
     """
 
@@ -86,7 +86,8 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated. Newer versions send both.
+        # The names with `transfer_type` are deprecated. Newer versions of vLLM send the old and the
+        # new names.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
             _deprecated("bytes", "CPU_to_GPU"),

@@ -1,7 +1,7 @@
 """Converts a response of /metrics to the gauges and totals of its engines. Pure.
 
-Only lines of known series are parsed: there may be a hundred thousand others. Impossible values are
-counted and left out.
+Only lines of known series are parsed, because a response may have a hundred thousand other lines.
+Impossible values are counted and left out.
 """
 
 import math
@@ -44,7 +44,8 @@ class ParsedExposition:
 
     software: str
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By engine number: values by field of `EngineSample`, and the `model` if it is known."""
+    """The values of each engine, by engine number. The keys of the values are fields of
+    `EngineSample`, and `model` if it is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -139,8 +140,8 @@ def _fill(
 def _values(
     table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
 ) -> dict[ScrapedEngine, float]:
-    """The value of each engine: the maximum over its workers (ranks), then the sum over other
-    labels."""
+    """The value of each engine. It is the maximum over the engine's workers (ranks), summed over
+    the other labels."""
     parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

@@ -1,6 +1,7 @@
 """Fetches a target's response, with limits on time and size.
 
-No proxy, no redirect, and no compression, because a small response could decompress to a large one.
+It uses no proxy and follows no redirect. It accepts no compression, because a small response could
+decompress to a large response.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collector.scrape.credentials import OPEN, TargetCredentials
 from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 
 MAX_BYTES: Final = 8 * 2**20
-"""A hundred times the size of vLLM's response."""
+"""Maximum bytes of a response: a hundred times the size of vLLM's response."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",

@@ -26,12 +26,13 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Without a successful discovery for this time, the scraper counts as stalled."""
+"""If no discovery succeeds for this time, the scraper counts as stalled."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
-"""Scrapes of a replica are not stored for this time after a sample of its plugin."""
+"""After a sample from a replica's plugin, scrapes of the replica are not stored for this time."""
 PROCESS: Final = 0
-"""The stored process id: a scrape does not report it."""
+"""The process id that is stored for scraped samples, because a scrape does not report a process
+id."""
 
 
 @dataclass(slots=True)
@@ -40,13 +41,13 @@ class TargetState:
 
     target: Target
     up: bool | None = None
-    """Whether the last scrape succeeded. None before the first."""
+    """Whether the last scrape succeeded, or None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """By `ScrapeFailureReason`."""
+    """The number of failures by `ScrapeFailureReason`."""
 
     @property
     def url(self) -> str:
@@ -61,8 +62,8 @@ class _Counting:
 
 
 class Scraper(Listener):
-    """Scrapes all targets until cancelled. As a listener, it records which replicas have the
-    plugin."""
+    """Scrapes all targets until it is cancelled. It is also a listener, which records the replicas
+    that have the plugin."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Scraper(Listener):
         """Record which replicas have the plugin."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Only replicas of targets: senders could invent any number of names.
+        # Record only replicas of targets. Senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
@@ -109,7 +110,7 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """The last results of each target, sorted by address."""
-        # A copy, because /metrics calls this method on another thread.
+        # Return a copy, because /metrics calls this method on a different thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -245,12 +246,14 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """The start of the totals: as reported, or else the first scrape after a restart.
+        """The start of the totals.
 
-        A server has restarted if a total is lower than in the last scrape.
+        If the server does not report it, it is the first scrape after a restart. A server has
+        restarted if a total is lower than in the last scrape.
         """
         reported_unix_ns = 0
-        # The server's clock may be wrong. Compare in seconds: infinity has no integer.
+        # The server's clock may be wrong. Compare in seconds, because infinity cannot be converted
+        # to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
             reported_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}

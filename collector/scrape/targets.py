@@ -51,7 +51,7 @@ class Discovery(Protocol):
 
         Raises:
             DiscoveryError: the targets cannot be found at the moment. The caller keeps the previous
-                ones.
+                targets.
         """
 
 
@@ -87,7 +87,7 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # Requests go to IP addresses, but a certificate contains the name.
+        # Requests are sent to IP addresses, but a certificate contains the host name.
         access = replace(access, server_name=host)
     return DnsName(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -146,13 +146,14 @@ class DnsName:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A Prometheus `file_sd` file (JSON or YAML), read again at each discovery.
+    """A Prometheus `file_sd` file (JSON or YAML). It is read again at each discovery.
 
     Labels other than `__scheme__`, `__metrics_path__`, `replica`, `region` and `credentials.LABELS`
     are ignored.
 
     Attributes:
-        secrets: the folder that must contain the named files; None for the target file's.
+        secrets: the folder that must contain the files that the target file names. With None, it is
+            the folder of the target file.
         insecure: whether tokens may be sent unencrypted.
     """
 
@@ -173,7 +174,7 @@ class File:
         """The targets in the file.
 
         Raises:
-            DiscoveryError: the file cannot be read, or has another format.
+            DiscoveryError: the file cannot be read, or has a wrong format.
         """
         try:
             with self.path.open("rb") as file:

@@ -12,11 +12,12 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""The advice by the prefix of the series' names. The names are from tests/collector/samples."""
+"""Advice for the user, by the prefix of the names of the series. The names are from
+tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
-"""Bytes in which to search for the first series."""
+"""Number of bytes in which the first series is searched."""
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:

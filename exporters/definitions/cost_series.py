@@ -2,8 +2,8 @@
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-Without a price there is no series. Engines send no samples while they load, so only `tailspan cost`
-bills the loading time.
+A replica without a price has no series of costs. Engines send no samples while they load. So only
+`tailspan cost` bills the loading time.
 """
 
 from typing import Final

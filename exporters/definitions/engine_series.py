@@ -323,7 +323,8 @@ ENGINE_TOTALS: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By exported field of `EngineSample`. Each counter starts at 0 when its engine starts."""
+"""The counters by the exported field of `EngineSample`. Each counter starts at 0 when its engine
+starts."""
 
 LAST_SAMPLE: Final = MetricSeries(
     "tailspan_engine_last_sample_timestamp_seconds",
@@ -334,7 +335,7 @@ LAST_SAMPLE: Final = MetricSeries(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that every process of an engine reports with the same value, so they are not summed."""
+"""Totals that are not summed, because every process of an engine reports the same value."""
 
 ENGINE_INFO: Final = MetricSeries(
     "tailspan_engine_info",

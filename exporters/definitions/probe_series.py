@@ -1,7 +1,7 @@
 """The series of probes, named as in Prometheus' blackbox_exporter.
 
-Gauges have the latest probe of each endpoint and region. A probe that was not sent, or was stopped
-by Ctrl-C, only counts by outcome. A cached answer is a success without a duration.
+Gauges report the latest probe of each endpoint and region. If a probe was not sent, or was stopped
+by Ctrl-C, only its outcome is counted. A cached answer is a success without a duration.
 """
 
 from collections.abc import Mapping

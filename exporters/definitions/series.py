@@ -1,8 +1,9 @@
 """The series of `/metrics`: name, help, unit and labels.
 
-Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), from 0.1 ms for queue times (an idle
-server) and 1 ms for latencies with an engine step. They are for heatmaps: Tailspan computes no
-quantiles and no objectives from them. Unknown values are not counted. An unknown label is empty.
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5). The lowest bound is 0.1 ms for queue
+times, and 1 ms for latencies that include an engine step. Histograms are for heatmaps. Tailspan
+computes no quantiles and no objectives from them. Unknown values are not counted. An unknown label
+is empty.
 """
 
 from collections.abc import Iterable
@@ -99,7 +100,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[LatencyHistogram, ...]:
-    """The histograms, with the latency thresholds of the objectives among the bounds."""
+    """The histograms. Their bounds include the latency thresholds of the objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -165,7 +166,8 @@ RECENT_BY_MODEL: Final = {
     )
     for each in RECENT
 }
-"""Computed from all requests of the model: quantiles of replicas cannot be combined."""
+"""Quantiles computed from all requests of a model. The quantiles of a model cannot be computed from
+the quantiles of its replicas."""
 RECENT_BY_TENANT: Final = {
     each.field: MetricSeries(
         each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile")
@@ -236,7 +238,8 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""By summed field of `RequestTimeline`. A label replica would make tens of thousands of series."""
+"""The series by the summed field of `RequestTimeline`. The series have no label for the replica,
+because it would create tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(
@@ -252,8 +255,8 @@ TENANT_COSTS: Final = {
 }
 
 LATE_S: Final = 60
-"""Requests stored later than this after their end count as late. The plugin sends every 5 s and
-retries within 30 s."""
+"""A request counts as late if it is stored later than this after its end. The plugin sends every 5
+s and retries for up to 30 s."""
 LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",

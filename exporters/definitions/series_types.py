@@ -20,7 +20,8 @@ class LatencyHistogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Count only completely answered requests: an early end would make the latency too short."""
+    """Count only requests that were completely answered. An early end would make the latency too
+    short."""
     bounds_s: tuple[float, ...]
     exemplars: bool = False
     """Whether the buckets have exemplars. True for latencies that clients experience."""
@@ -36,18 +37,19 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Count only streamed responses: without streaming, the first byte is at the end
-    (docs/decisions/001)."""
+    """Count only streamed responses. Without streaming, the first byte arrives at the end of the
+    response (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
     """Bucket bounds, six per decade, from `lowest` to `highest`.
 
     Args:
-        lowest: the exponent of ten at which the first decade begins: "-3" for 0.001 s.
+        lowest: the exponent of ten at which the first decade begins, such as "-3" for 0.001 s.
         highest: the last bound.
     """
-    # Parsed from text, so that each bound is the double nearest to the decimal number.
+    # The number is parsed from text, so that each bound is the double nearest to the decimal
+    # number.
     steps = (
         float(f"{mantissa}e{exponent}")
         for exponent in range(int(lowest), 5)

@@ -1,4 +1,5 @@
-"""The response to a scrape: all families in one format, and metrics of the scrape itself."""
+"""The response to a scrape. It contains all families in one format, and metrics of the scrape
+itself."""
 
 import resource
 import sys
@@ -24,7 +25,7 @@ class Exposition:
     """Writes the families of its sources, and the metrics of this process and of the scrape.
 
     Args:
-        sources: in output order. Names of families are unique over all sources.
+        sources: the sources in output order. Names of families must be unique over all sources.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:

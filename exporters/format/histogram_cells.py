@@ -1,12 +1,14 @@
 """The cells in which latencies are counted, and the classic and native buckets computed from them.
 
-A classic histogram has configured bounds, a native one eight buckets per factor of two. Together
-they divide the latencies into about 200 cells; each bucket is a sum of cells:
+A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
+The bounds of the two histograms together divide the latencies into about 200 cells. Each bucket is
+a sum of cells:
 
     1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
-The native buckets reach from the power of two below the first classic bound (the zero threshold) to
-that above the last. Source: Prometheus, "Native histograms" specification, standard schemas.
+The native buckets begin at the zero threshold, which is the power of two below the first classic
+bound. The native buckets end at the power of two above the last classic bound. Source: Prometheus,
+"Native histograms" specification, standard schemas.
 """
 
 from array import array
@@ -25,14 +27,15 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of each native bound to the previous one: 1.09."""
+"""Ratio of each native bound to the previous bound: 1.09."""
 
 
 class HistogramCells(NamedTuple):
     """The cells of one histogram. A value that equals a bound belongs to the cell below it."""
 
     bounds_s: tuple[float, ...]
-    """Ascending. One more cell contains the values above the last bound."""
+    """The upper bounds of the cells, ascending. The last cell has no bound. It contains the values
+    above the last bound."""
     buckets: tuple[int, ...]
     """The index of the classic bucket of each cell."""
     ends: IntArray
@@ -53,13 +56,13 @@ class HistogramCells(NamedTuple):
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """(n, cells) → cumulative counts of classic buckets (n, buckets), of which the last is the
-        total."""
+        """Convert counts of cells (n, cells) to cumulative counts of classic buckets (n, buckets).
+        The last bucket is the total."""
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Counts of n histograms (n, cells) → the zero bucket and the native buckets (n, 1 +
+        """Convert counts of cells (n, cells) to the zero bucket and the native buckets (n, 1 +
         buckets)."""
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
@@ -70,7 +73,7 @@ def cells(bounds_s: tuple[float, ...]) -> HistogramCells:
     """The cells for a histogram with these classic bounds.
 
     Args:
-        bounds_s: in ascending order, all above 0.
+        bounds_s: the bounds in ascending order, all above 0.
     """
     lowest, highest = floor(log2(bounds_s[0])), ceil(log2(bounds_s[-1]))
     first = lowest * _A_DOUBLING

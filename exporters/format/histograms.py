@@ -18,8 +18,8 @@ from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""Trace id (hex) of a request in a bucket, its latency in seconds, its end in unix seconds. A plain
-tuple is created faster."""
+"""The trace id (hex) of a request in a bucket, its latency in seconds, and its end in unix seconds.
+It is a plain tuple, because a tuple is created faster."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Distributions:
     of: LatencyHistogram
     values: Mapping[tuple[str, str], HistogramCounts]
     created_unix_s: float
-    """Start of the counts."""
+    """The time when the counts started."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Distributions:
 
     @property
     def series(self) -> int:
-        """The number of series in the text format: buckets, sum and count."""
+        """The number of series in the text format, which are buckets, sum and count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:
@@ -115,7 +115,7 @@ class Distributions:
             buckets: list[int | str] = [*cumulative]
             if openmetrics:
                 for place, (trace_id, value_s, at_s) in each.exemplars.items():
-                    # Rounded: writing all digits takes three times as long.
+                    # The numbers are rounded, because writing all digits takes three times as long.
                     buckets[place] = (
                         f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
                     )

@@ -1,7 +1,7 @@
 """Select the format of a scrape from the request's headers.
 
-Protobuf needs an Accept entry with the parameters `proto` and `encoding`, and a weight (`q`) of at
-least that of text.
+Protobuf needs an Accept entry with the parameters `proto` and `encoding`. Its weight (`q`) must be
+at least the weight of text.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""Metric families in Prometheus' protobuf format, the only format with native histograms.
+"""Metric families in Prometheus' protobuf format.
 
-prometheus_client does not write it, and a protobuf library takes ten times as long for tens of
-thousands of small messages. Here, a message is a cached prefix and the numbers.
+It is the only format with native histograms. prometheus_client does not write this format. A
+protobuf library takes ten times as long for tens of thousands of small messages. In this module, a
+message is a cached prefix and the numbers.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -21,13 +22,14 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before a value: tag and length of `Counter` or `Gauge`, then the tag of its `value`."""
+"""The bytes before a value. These bytes are the tag and the length of `Counter` or `Gauge`, and the
+tag of its `value`."""
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Maximum consecutive empty buckets written as zeros, of one byte each. A `BucketSpan` takes
-six."""
+"""Maximum consecutive empty buckets that are written as zeros. A zero takes one byte, but a
+`BucketSpan` takes six."""
 
 
 def varint(number: int) -> bytes:
@@ -131,7 +133,7 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar of a classic bucket. Prometheus uses it for the native histogram too."""
+    """Encode an exemplar of a classic bucket. Prometheus also uses it for the native histogram."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -167,12 +169,13 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     Args:
         of: the cells of the histograms.
         counts: (n, cells).
-        created_unix_s: start of the counts.
+        created_unix_s: the time when the counts started.
     """
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The first bucket is written as its count, each later one as the difference from the previous.
+    # The first bucket is written as its count. Each later bucket is written as the difference from
+    # the previous bucket.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -183,7 +186,8 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first `BucketSpan` has its first bucket's index, each later one the gap before it.
+        # The first `BucketSpan` contains the index of its first bucket. Each later `BucketSpan`
+        # contains the gap before it.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -217,8 +221,8 @@ def _buckets_to_write(filled: BoolArray) -> BoolArray:
 
 
 def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
-    """Each run of buckets to write: the histogram's index, the first bucket, the bucket after the
-    last."""
+    """Each run of buckets to write: the histogram's index, the first bucket, and the bucket after
+    the last."""
     edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, begins = np.nonzero(edges == 1)
     _, ends = np.nonzero(edges == -1)

@@ -1,8 +1,8 @@
-"""Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
+"""Forwards OTLP messages to a second backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
-The collector never waits: a message is dropped and counted if the queue is full, or if it is not
-accepted within `PATIENCE_S`. Retries of one message delay all later ones. The retry rules are in
-`tailspan_vllm.export.retry`.
+The collector never waits for this backend. A message is dropped and counted if the queue is full,
+or if the backend does not accept it within `PATIENCE_S`. Retries of a message delay all later
+messages. The retry rules are in `tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -46,7 +46,7 @@ class ForwardedMessage(NamedTuple):
     body: bytes
     json: bool
     received_s: float
-    """Monotonic."""
+    """The monotonic time of the message's arrival."""
 
 
 class MessagePoster(Protocol):

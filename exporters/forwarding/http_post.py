@@ -15,7 +15,7 @@ class HttpPost:
 
     Args:
         url: the base address, without /v1/….
-        context: the trusted certificates, or None for the system's.
+        context: the trusted certificates. With None, the system's certificates are trusted.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class HttpPost:
         """Try to send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
-            # A redirect could send the credential to another address.
+            # A redirect could send the credential to a different address.
             answer = self._pool.request(
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )

@@ -1,4 +1,4 @@
-"""The time of the last evaluation of alerts, and the age of undelivered notifications."""
+"""Metrics of the last evaluation of alerts and of undelivered notifications."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -44,7 +44,7 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Whether the last attempt succeeded; None without an attempt or a GPU."""
+        """Whether the last attempt succeeded. None if there was no attempt or no GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:
@@ -70,7 +70,7 @@ class GpuReaderMetrics(Families):
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values; none without a GPU."""
+        """Yield every family with the current values. Yield nothing if the machine has no GPU."""
         states = {each.name: each for each in self._report() if each.up is not None}
         if not states:
             return

@@ -9,11 +9,11 @@ class CollectorReport(Protocol):
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """By (signal, result, reason)."""
+        """The number of items by (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """By (transport, signal, result)."""
+        """The number of messages by (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
@@ -21,15 +21,15 @@ class CollectorReport(Protocol):
 
     @property
     def dropped_values(self) -> Mapping[str, int]:
-        """Invalid values that were left out of stored rows, by reason."""
+        """The number of invalid values that were left out of stored rows, by reason."""
 
     @property
     def listener_failures(self) -> int:
-        """Stored batches that a listener failed to process."""
+        """The number of stored batches that a listener failed to process."""
 
     @property
     def waiting_messages(self) -> int:
-        """Received messages without a response yet."""
+        """The number of received messages that have no response yet."""
 
     @property
     def waiting_bytes(self) -> int:

@@ -1,4 +1,5 @@
-"""Which leases this collector holds: rights to do a task for all collectors of a database."""
+"""The leases that this collector holds. A lease is the right to do a task for all collectors of a
+database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

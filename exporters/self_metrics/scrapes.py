@@ -68,7 +68,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def unusable_values(self) -> int:
-        """Impossible values that the target has sent."""
+        """The number of impossible values that the target has sent."""
 
 
 class ScrapeMetrics(Families):

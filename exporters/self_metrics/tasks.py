@@ -1,4 +1,4 @@
-"""Metrics of Tailspan's components: whether each works."""
+"""Metrics that report whether each component of Tailspan works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final

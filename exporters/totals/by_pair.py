@@ -22,10 +22,10 @@ class ByPair(Generic[T]):
         self._by_pair: dict[Pair, T] = {}
 
     def expect(self, pair: Pair) -> T:
-        """The totals of a pair, created if necessary.
+        """Return the totals of a pair.
 
-        Create a pair before its first request, so that its series begin at 0, for Prometheus'
-        rates.
+        Create them if necessary. Call it before the first request of a pair. Then its series begin
+        at 0, as Prometheus' rates need.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

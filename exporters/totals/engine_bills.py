@@ -1,10 +1,11 @@
 """The cost of each engine while it was up, and the cost of its idle time.
 
 An engine was up between two samples at most GAP_S apart (`cost.uptime`). One process of an engine
-sends its step totals; its API servers add no uptime. If two processes send step totals at the same
-time, two servers share a replica name by mistake, and both are billed. Idle time is uptime minus
-busy time. A step's busy time arrives at its end, so the highest idle time so far is exported: a
-counter must not decrease.
+sends the engine's step totals. The API servers of the engine add no uptime. If two processes send
+step totals at the same time, two servers share a replica name by mistake. Then the two servers are
+billed. Idle time is uptime minus busy time. It can decrease, because the busy time of a step
+arrives at the end of the step. A counter must not decrease, so the highest idle time so far is
+exported.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MAX_PROCESSES: Final = 64
-"""Maximum processes of one engine. A further process replaces the one that was seen first."""
+"""Maximum processes of one engine. A further process replaces the process that was seen first."""
 
 
 class EngineBill(NamedTuple):
@@ -25,7 +26,7 @@ class EngineBill(NamedTuple):
 
     model: str | None
     usd_per_s: float | None
-    """None if it is unknown or the engine sends no samples."""
+    """The price per second. None if it is unknown or the engine sends no samples."""
     up_s: float
     idle_s: float | None
     usd: float | None
@@ -75,8 +76,8 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """The uptime in seconds that a sample adds, and the index of the process's server.
 
-        A process that sends step totals after its successor has started counts as a separate
-        server, from its previous sample on.
+        A process may still send step totals after its successor has started. Then it counts as a
+        separate server since its previous sample.
         """
         number = report.server
         before = self.processes.get(process)
@@ -139,7 +140,7 @@ class EngineBills:
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time from the start to the first sample is billed too, if it is at most GAP_S.
+            # The time from the start to the first sample is also billed if it is at most GAP_S.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -187,7 +188,7 @@ class EngineBills:
 
 
 def _busy_since_last_sample(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """The busy seconds since the process's previous sample, or None without a report."""
+    """The busy seconds since the process's previous sample, or None if they were not reported."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

@@ -1,9 +1,9 @@
 """Totals and gauges of engines, summed over the processes that report one engine.
 
-Each of vLLM's API servers reports totals of its own requests, and only one process the totals of
-the steps. A process with a new start is a restart of the server if no other process of the engine
-sent a sample shortly before; the old counts are then dropped, which Prometheus treats as a reset.
-Counts of a process that ends while others continue stay in the sum.
+Each of vLLM's API servers reports totals of its own requests. Only one process reports the totals
+of the steps. The server has restarted if a process has a new start, and no other process of the
+engine sent a sample shortly before. Then the old counts are dropped, which Prometheus treats as a
+reset. If a process ends while others continue, its counts stay in the sum.
 """
 
 import operator
@@ -17,13 +17,13 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""A process without a sample for this long before another one starts has ended. A restart takes
-longer, because it loads a model."""
+"""A process has ended if it sent no sample for this long before a new process starts. A restart
+takes longer, because it loads a model."""
 AHEAD_NS: Final = 600 * 10**9
-"""A sample this far in the future was stored while Tailspan's clock was ahead. The next one
+"""A sample this far in the future was stored while Tailspan's clock was ahead. The next sample
 replaces it."""
 MAX_PROCESSES: Final = 64
-"""Maximum processes of one engine. A further process replaces the one whose last sample is
+"""Maximum processes of one engine. A further process replaces the process whose last sample is
 oldest."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
@@ -32,7 +32,8 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""How to combine the gauges of an engine's processes. Other gauges are from the newest sample."""
+"""How to combine the gauges of an engine's processes. All other gauges are taken from the newest
+sample."""
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
 _NO_TOTALS: Final = (None,) * len(ENGINE_TOTALS)
@@ -129,7 +130,7 @@ class EngineTotals:
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineView]:
-        """All engines with their current values; no gauges without recent samples."""
+        """All engines with their current values. An engine without recent samples has no gauges."""
         now_unix_ns = self._clock_unix_ns()
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 

@@ -1,7 +1,7 @@
 """The latest sample of each GPU as Prometheus metrics.
 
-A GPU without samples for a minute is omitted. A GPU that moves to another replica counts for both
-for ten seconds.
+A GPU without samples for a minute is omitted. If a GPU moves to a different replica, it counts for
+the old and the new replica for ten seconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence

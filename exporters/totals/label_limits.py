@@ -1,8 +1,9 @@
 """Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-At the limit, a new value replaces the value without rows for the longest time, at least `IDLE_NS`.
-Otherwise its rows get the label `other` and are counted. A new pair replaces a pair of the owner
-(tenant or replica) with the most pairs, so an owner with many models does not displace others.
+At the limit, a new value replaces the value that has had no rows for the longest time. That time
+must be at least `IDLE_NS`. If no value can be replaced, the rows of the new value get the label
+`other` and are counted. A new pair replaces a pair of the owner with the most pairs. An owner is a
+tenant or a replica. So an owner with many models does not displace other owners.
 """
 
 from collections import Counter, OrderedDict
@@ -14,7 +15,7 @@ from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = MAX_TRACKED
-"""Replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+"""Maximum replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
 (`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 IDLE_NS: Final = 6 * 3_600 * 10**9
@@ -24,7 +25,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values, the one with the oldest last row first.
+    """The admitted values, sorted by the time of their last row.
 
     Args:
         owner: returns the owner of a value, or None if values have no owners.
@@ -42,7 +43,7 @@ class LabelCap(Generic[_Value]):
         """The owners that have an admitted value, and another value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value, which occurs in `rows` rows. Return False if it is beyond the limit."""
+        """Admit a value that occurs in `rows` rows. Return False if it is beyond the limit."""
         if value not in self._seen_unix_ns:
             if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
                 self.overflows += rows
@@ -55,7 +56,8 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values in place of others. They cannot be replaced until the next call."""
+        """Admit these values, if necessary in place of other values. The admitted values cannot be
+        replaced until the next call."""
         self._reserved = frozenset(values)
         new = [value for value in values if value not in self._seen_unix_ns]
         beyond = len(self._seen_unix_ns) + len(new) - self._limit
@@ -73,7 +75,8 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """When each value was admitted. Earlier rows may have the label `other`; 0 if none had."""
+        """The time when each value was admitted. Earlier rows may have the label `other`. The time
+        is 0 if no row has it."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -161,18 +164,19 @@ class ExporterLabels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """The unix nanoseconds since which each tenant is exported by name; 0 means since the
+        """The unix nanoseconds since which each tenant is exported by name. 0 means since the
         start."""
         # The series of a tenant with the name `other` also counts other tenants.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """The replicas with some requests under their own name, and others under `other`."""
+        """The replicas of which some requests have the replica's name, and some have the label
+        `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
-        """Whether an engine is within the limit. Combined gauges of engines would have no
-        meaning."""
+        """Whether an engine is within the limit. Engines beyond it are not combined, because
+        combined gauges would have no meaning."""
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )

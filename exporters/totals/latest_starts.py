@@ -28,9 +28,10 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """The starts of these replicas' engines, and possibly of others.
+        """The starts of these replicas' engines.
 
-        Pass only replicas that send samples: any sender can invent engine starts.
+        The result may also contain starts of other engines. Pass only replicas that send samples,
+        because any sender can invent engine starts.
         """
         now_unix_ns = self._clock_unix_ns()
         with self._lock:

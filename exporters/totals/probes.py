@@ -20,12 +20,13 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MAX_ENDPOINTS: Final = 1_000
-"""Over all regions."""
+"""Maximum endpoints over all regions."""
 STALE_NS: Final = 300 * 10**9
-"""An endpoint's gauges are omitted after this time without results: Prometheus' default
+"""An endpoint's gauges are omitted after this time without results. It is Prometheus' default
 lookback."""
 STALE_INTERVALS: Final = 3
-"""Or after this many probe intervals, if they are longer."""
+"""An endpoint's gauges stay for at least this many probe intervals, even if that is longer than
+`STALE_NS`."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""
@@ -36,7 +37,7 @@ class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
     measured: Probe | None = None
-    """The latest of these that a cache did not answer."""
+    """The latest probe that was sent and not stopped, and that no cache answered."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None

@@ -1,8 +1,9 @@
 """Latencies of the last five minutes in bins (`telemetry.sketches`), by replica, model and tenant.
 
-A window is slices of 15 s and their total, from which the oldest slices are subtracted. A request
-is counted in the slice in which it ended. A slice stores a two-byte bin per request and latency, or
-with many requests a few hundred bins with counts, six bytes each.
+A window consists of slices of 15 s and their total. The oldest slices are subtracted from the
+total. A request is counted in the slice in which it ended. A slice stores a bin of two bytes per
+request and latency. With many requests, the slice stores a few hundred bins with counts instead.
+Each of these bins has six bytes.
 """
 
 from array import array
@@ -20,7 +21,8 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Requests in a slice beyond which counts per bin take less memory than a bin per request."""
+"""Number of requests in a slice above which counts per bin take less memory than a bin per
+request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -107,8 +109,8 @@ class SlidingCounts:
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Drop the slices before `oldest`, and those after the window, from a clock that was
-        ahead."""
+        """Drop the slices before `oldest`. Also drop the slices after the window, which were added
+        while the clock was ahead."""
         if oldest == self.oldest:
             return
         self.oldest = oldest

@@ -1,7 +1,7 @@
 """The ids of recent requests, so that a request that arrives twice is counted once.
 
-Of two sets, the newer one replaces the older one at `capacity` ids. At 1,000 requests per second,
-the default covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
+The ids are in two sets. When the newer set has `capacity` ids, it replaces the older set. At 1,000
+requests per second, the default covers 100 s. OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Maximum ids in one of the two sets (about 10 MB)."""
+"""Maximum ids in each of the two sets (about 10 MB)."""
 
 
 class RecentIds:
@@ -22,7 +22,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """The indices of the ids that are not stored yet. Stores these ids."""
+        """Return the indices of the ids that are not stored yet, and store these ids."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))
@@ -50,7 +50,7 @@ class RecentSources:
         self._older: dict[str, bool] = {}
 
     def from_another(self, request_id: str | None, source: str) -> bool:
-        """Whether another source has reported this request. If not, store this source."""
+        """Whether a different source has reported this request. If not, store this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE

@@ -1,4 +1,5 @@
-"""Requests that are counted together: summing columns is much faster than counting one by one."""
+"""Requests that are counted together. Summing columns is much faster than counting each request
+separately."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -36,8 +37,8 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """The number of requests by label pair and code. `codes` has each request's code, from 0 to
-        `most` − 1."""
+        """The number of requests by label pair and code. `codes` contains the code of each request,
+        from 0 to `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
@@ -92,20 +93,21 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(tenant_pairs, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """A field's values. Unknown values, and those outside `only`, are NaN. Do not modify the
+        """A field's values. Unknown values, and values outside `only`, are NaN. Do not modify the
         array."""
         found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
 
 
 def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
-    """The label pairs of requests, each once. `place` (requests,) is the index of each request's
-    pair in `labels`."""
+    """The distinct label pairs of requests. `place` (requests,) is the index of each request's pair
+    in `labels`."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
     return LabelGroups(list(known), np.array([known[pair] for pair in labels], int)[place])
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """`of(value)` for each value, computed once per distinct value. None becomes NaN."""
+    """The result of `of(value)` for each value. It is computed once per distinct value. For the
+    value None, the result is NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

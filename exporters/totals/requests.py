@@ -29,7 +29,8 @@ _PARTS: Final = tuple(
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Requests by outcome, and totals of their tokens and costs, absent until first reported."""
+    """Requests by outcome, and totals of their tokens and costs. A total is absent until it is
+    first reported."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -42,15 +43,15 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica. Histograms, phases and parts are absent until first
-    reported."""
+    """The totals of one model on one replica. Histograms, phases and parts are absent until they
+    are first reported."""
 
     counts: RequestCounts = field(default_factory=RequestCounts)
     histograms: dict[str, HistogramCounts] = field(default_factory=dict)
     phased: int = 0
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
-    """By phase and part."""
+    """The seconds by phase and part."""
 
     def copy(self) -> "PairTotals":
         """Return a copy."""

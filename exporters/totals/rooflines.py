@@ -1,7 +1,7 @@
 """The share of peak bandwidth and FLOP/s that each engine used in the last minute.
 
-Idle engines and those without a known shape or device are omitted. Bytes and FLOPs are means over
-the engine's GPUs.
+Idle engines are omitted. Engines without a known shape or device are also omitted. Bytes and FLOPs
+are means over the engine's GPUs.
 """
 
 import logging
@@ -35,7 +35,8 @@ _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 MAX_ENGINES: Final = MAX_TRACKED
 MAX_ROWS: Final = 4_096
-"""Stored samples per engine: one minute of 64 processes with a sample every second."""
+"""Maximum stored samples per engine. It is one minute of 64 processes with a sample every
+second."""
 
 LEFT_OUT: Final = MetricSeries(
     "tailspan_roofline_left_out_samples_total",
@@ -184,14 +185,14 @@ def _windows(
     device: Device | None,
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, RooflineWindow]]:
-    """Yield the utilisation of each engine of a group with the same shape and device, all at once:
-    one by one takes five times as long."""
+    """Yield the utilisation of each engine of a group with the same shape and device. All engines
+    are computed at once, because separate computations take five times as long."""
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # All windows lie on one time axis. Each extends a minute before and after the engine's last
-        # sample; samples outside could lie in another engine's window.
+        # All windows lie on one time axis. Each window extends a minute before and after the
+        # engine's last sample. A sample outside could lie in the window of a different engine.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

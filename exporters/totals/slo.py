@@ -1,11 +1,10 @@
 """Counts the good events and all events of each objective, when requests and probes arrive.
 
-A row that arrives long after the request's end counts as `late`: Prometheus cannot store a count
-with an earlier time.
-
-A request in flight is counted at the first report that shows that it is bad: each report contains
-the age at the previous one. A request that was counted as bad stays bad, even if it ends with a
-client error, because counters cannot decrease.
+A row that arrives long after the request's end counts as `late`, because Prometheus cannot store a
+count with an earlier time. A request in flight is counted at the first report that shows that it is
+bad. To find the first report, each report contains the request's age at the previous report. A
+request that was counted as bad stays bad, even if it ends with a client error. Counters cannot
+decrease.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +41,8 @@ _BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""A later row is `late`: the shortest window of a paging alert."""
+"""A row that arrives later than this after the request's end is `late`. It is the shortest window
+of a paging alert."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class SloTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Count requests by verdict: `codes` are indices in `VERDICTS`."""
+        """Count requests by verdict. `codes` are indices in `VERDICTS`."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):
@@ -70,7 +70,7 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name and a group; () without groups."""
+"""An objective's name and a group. The group is () if the objective has no groups."""
 
 
 class SloCounts:
@@ -140,7 +140,7 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """The objective's groups; the first has the requests that are in no other group."""
+        """The objective's groups. The first group has the requests that are in no other group."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

@@ -50,7 +50,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def _prompt_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
-    """`input_tokens` excludes cached tokens."""
+    """The usage of the prompt. `input_tokens` excludes cached tokens."""
     read_tokens = count_of(usage.get("cache_read_input_tokens"))
     written = count_of(usage.get("cache_creation_input_tokens"))
     rest = count_of(usage.get("input_tokens"))

@@ -1,6 +1,6 @@
 """Amazon Bedrock's ConverseStream. botocore signs the request and decodes the stream.
 
-A key is a Bedrock API key (a bearer token). Without it, botocore looks for credentials in the
+A key is a Bedrock API key (a bearer token). Without a key, botocore looks for credentials in the
 environment, a profile or the container's role. Sources: Amazon Bedrock API reference,
 "ConverseStream"; AWS, "Event stream encoding".
 """
@@ -81,7 +81,7 @@ def _credentials() -> Any:
 
 @cache
 def _session() -> Any:
-    """The session refreshes temporary credentials itself."""
+    """The botocore session. It refreshes temporary credentials itself."""
     from botocore.session import Session
 
     return Session()

@@ -1,4 +1,5 @@
-"""The Gemini API, and Gemini on Vertex AI (`aiplatform.googleapis.com`), which takes OAuth tokens.
+"""The Gemini API, and Gemini on Vertex AI (`aiplatform.googleapis.com`). Vertex AI needs OAuth
+tokens.
 
 Sources: Gemini API reference, "models.streamGenerateContent"; Vertex AI reference,
 "projects.locations.publishers.models.streamGenerateContent".
@@ -40,8 +41,8 @@ def _url(endpoint: Endpoint) -> str:
 
 
 def read(event: Event, at: float, answer: ProbeAnswer) -> None:
-    """Add an event to an answer. An answer is complete with a finish reason: there is no last
-    event."""
+    """Add an event to an answer. An answer is complete when it has a finish reason, because the
+    stream has no special last event."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
         raise stream_error((data or {}).get("error") or event.text)
@@ -69,7 +70,7 @@ def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
-    """`candidatesTokenCount` excludes thoughts (reasoning tokens)."""
+    """The usage of an answer. `candidatesTokenCount` excludes thoughts (reasoning tokens)."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

@@ -1,4 +1,4 @@
-"""OpenAI chat completions, which vLLM, SGLang, Groq, Cerebras and others also serve.
+"""OpenAI chat completions. vLLM, SGLang, Groq, Cerebras and other servers also offer this API.
 
 Sources: OpenAI API reference, "Chat completions", "Streaming"; vLLM, "Reasoning outputs"
 (`reasoning`; before 0.12 `reasoning_content`), and `metrics` with `--enable-per-request-metrics`.
@@ -53,7 +53,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def opened(event: Event, answer: ProbeAnswer) -> dict[str, Any] | None:
-    """The data of a chat or completions event, or None for the last event.
+    """The data of a chat or completions event, or None if it is the last event.
 
     Raises:
         ProbeFailure: the event is an error, or is not a JSON object.
@@ -89,8 +89,8 @@ def read_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
 
 
 def read_metrics(metrics: Mapping[str, object], answer: ProbeAnswer) -> None:
-    """Store the durations that vLLM measured. `time_to_first_token_ms` is the prefill's: it begins
-    when the request is scheduled."""
+    """Store the durations that vLLM measured. `time_to_first_token_ms` is stored as the time of the
+    prefill, because it begins when the request is scheduled."""
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))
     answer.server_decode_s = seconds_of_ms(metrics.get("generation_time_ms"))

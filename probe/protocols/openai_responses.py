@@ -19,7 +19,7 @@ ENDS: Final = ("response.completed", "response.incomplete")
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
-    """The request for a prompt. OpenAI must not store the answer."""
+    """The request for a prompt. It requests that OpenAI does not store the answer."""
     body = {
         "model": endpoint.model,
         "input": prompt,
@@ -33,7 +33,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
 
 def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
-    if event.text == "[DONE]":  # some servers end with it
+    if event.text == "[DONE]":  # some servers end the stream with it
         return
     data = event.data or {}
     kind = text_of(data.get("type")) or event.name

@@ -21,8 +21,8 @@ class Decoder(Interface):
 
 
 class Protocol(NamedTuple):
-    """`build` takes the endpoint, the prompt and the API key; `read` adds an event, and the event
-    loop's time of its arrival, to an answer."""
+    """The functions of a protocol. `build` takes the endpoint, the prompt and the API key. `read`
+    adds an event and the event loop's time of its arrival to an answer."""
 
     build: Callable[[Endpoint, str, str | None], HttpRequest]
     read: Callable[[Event, float, ProbeAnswer], None]

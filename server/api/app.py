@@ -20,7 +20,7 @@ from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, W
 OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
 RETRY_S: Final = 1
-"""`Retry-After` in seconds while all workers are busy."""
+"""The value of `Retry-After` in seconds while all workers are busy."""
 _MAX_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
@@ -40,7 +40,7 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
 
 
 def with_api_paths(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
-    """Pass requests for the API to `api`, and all others to `metrics`."""
+    """Pass requests for the API to `api`, and all other requests to `metrics`."""
 
     async def choose(scope: Scope, receive: Receive, send: Send) -> None:
         of_api = scope["type"] == "http" and scope["path"].startswith(PREFIX)

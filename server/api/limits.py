@@ -1,4 +1,5 @@
-"""Limits of the API, which protect the receipt of telemetry."""
+"""Limits of the API. The limits ensure that telemetry is still received while questions are
+answered."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,13 +12,14 @@ class ApiLimits:
     """Limits on questions."""
 
     questions: int = 2
-    """Questions computed at the same time, each in its own process."""
+    """Maximum questions that are computed at the same time. Each has its own process."""
     waiting: int = 6
-    """Questions that wait for a process. `questions` + `waiting` is half of the connections of one
-    address, so a connection stays free for /metrics."""
+    """Maximum questions that wait for a process. `questions` + `waiting` is half of the connections
+    that one address may open. So a connection stays free for /metrics."""
     seconds: float = 60.0
-    """Time limit of a question in seconds, with the wait. An explanation by replay takes up to 17 s
-    (docs/benchmarks.md#shares-by-replay), a prediction for 200,000 requests two minutes."""
+    """Time limit of a question in seconds, including the wait. An explanation by replay takes up to
+    17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests takes two minutes.
+    """
     query_bytes: int = 4_096
     idle_s: float = 300.0
     """Seconds until an idle process is ended."""

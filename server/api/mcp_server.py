@@ -1,6 +1,7 @@
-"""The MCP server: the questions of the API as read-only tools for a language model.
+"""The MCP server.
 
-It offers only tools. Source: Model Context Protocol, specification, "Tools".
+It offers the questions of the API as read-only tools for a language model. Source: Model Context
+Protocol, specification, "Tools".
 """
 
 import json
@@ -45,7 +46,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        if not tools:  # the tools do not change
+        if not tools:  # the list of tools does not change
             async with pool.reply_to({"ask": "tools"}) as reply:
                 listed = json.loads(reply.body)
             tools[:] = [Tool(**each, annotations=_READS) for each in listed]
@@ -54,7 +55,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        request = context.request  # None over standard input
+        request = context.request  # it is None over standard input
         try:
             reader = known.of(None if request is None else request.scope)
         except NotAReader as error:

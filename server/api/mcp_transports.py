@@ -74,7 +74,8 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # Start before `sessions.run`, whose task group would wrap a ListenError.
+        # Start the server before `sessions.run`, because the task group of `sessions.run` would
+        # wrap a ListenError.
         await self._http.start()
         async with self._sessions.run():
             try:

@@ -25,10 +25,10 @@ def problem_response(about: dict[str, Any], retry_after_s: int | None = None) ->
 
 
 class ProblemGate:
-    """Convert plain-text errors of another ASGI application to problem documents.
+    """Convert plain-text errors of the wrapped ASGI application to problem documents.
 
-    Only paths with `prefix` are converted. The host check, the token check and the router return
-    plain-text errors.
+    The host check, the token check and the router return plain-text errors. Only errors of paths
+    with `prefix` are converted.
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -36,7 +36,7 @@ class ProblemGate:
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and convert an error response."""
+        """Pass the request to the wrapped application, and convert an error response."""
         if scope["type"] != "http" or not scope["path"].startswith(self._prefix):
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,5 @@
-"""Who asks a question and what the answer may contain, from the token of the request."""
+"""Identifies the reader who asks a question by the token of the request. The reader determines what
+the answer may contain."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,12 +23,13 @@ class Readers:
         self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
 
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
-        """The reader: `who`, and `grants` (`store.access.access`; None: everything).
+        """The identity of the reader, and what the reader may see.
 
-        `scope` is None for a request over standard input.
+        `who` is the reader's name, and `grants` are from `store.access.access`. Without grants, the
+        reader may see everything. `scope` is None for a request over standard input.
 
         Raises:
-            NotAReader: there are roles, and the request has no token.
+            NotAReader: roles are configured, and the request has no token.
         """
         holder: Holder | None = None if scope is None else scope.get(HOLDER)
         if holder is None:

@@ -1,7 +1,8 @@
-"""Processes that compute the answers of the API, apart from the process that receives telemetry.
+"""Processes that compute the answers of the API.
 
-A worker has low priority and answers one question at a time. It is killed when a question exceeds
-its time limit, when its client disconnects, or after some idle time.
+These processes are separate from the process that receives telemetry. A worker has low priority and
+answers one question at a time. It is killed when a question exceeds its time limit, when its client
+disconnects, or after some idle time.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""`server` must not import `cli`."""
+"""The module that a worker runs. It is a name, because `server` must not import `cli`."""
 HEAD_BYTES: Final = 2**20
 """Maximum length of the line that a worker sends before an answer."""
 
@@ -46,12 +47,13 @@ class WorkerReply:
     """The answer of a worker."""
 
     head: Mapping[str, Any]
-    """`status`, `type` and `bytes` (`cli.questions.worker`)."""
+    """The reply's `status`, `type` and `bytes` (`cli.questions.worker`)."""
     body: bytes
 
 
 class WorkerPool:
-    """Starts, feeds and ends the workers. `environment` is added to theirs."""
+    """Starts the workers, sends them questions and ends them. `environment` is added to the
+    environment of the workers."""
 
     def __init__(self, environment: Mapping[str, str], limits: ApiLimits) -> None:
         self.limits = limits
@@ -91,7 +93,7 @@ class WorkerPool:
             self._end(worker)
 
     async def close(self) -> None:
-        """Kill all workers, wait for their end, and start no new ones."""
+        """Kill all workers, and wait for their end. Start no new workers."""
         self._closed = True
         self.kill()
         await asyncio.gather(*self._ending)
@@ -115,7 +117,7 @@ class WorkerPool:
 
     async def _answer(self, message: Mapping[str, Any]) -> WorkerReply:
         if self._idle:
-            with suppress(WorkerEndedError):  # the idle worker has ended; start a new one
+            with suppress(WorkerEndedError):  # the idle worker has ended, so start a new worker
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
@@ -176,7 +178,7 @@ class _Worker:
             self._timer.cancel()
 
     async def ask(self, message: Mapping[str, Any]) -> WorkerReply:
-        """Raise WorkerEndedError if the process ends."""
+        """Send a question to the worker. Raise WorkerEndedError if the worker's process ends."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None

@@ -1,4 +1,4 @@
-"""All faults: for each cause, the functions that inject it. Pure.
+"""All faults. For each cause, this module lists the functions that inject it. Pure.
 
 A fault's id is the cause that `tailspan explain` should find.
 """
@@ -83,7 +83,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
         # A step's token budget limits the longest time between two tokens. Ordinary traffic already
-        # reaches it, so the fault lengthens only TPOT.
+        # reaches this limit, so the fault lengthens only TPOT.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
@@ -257,7 +257,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """The configuration with what its faults require."""
+    """The configuration, extended by everything that its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

@@ -25,7 +25,7 @@ Where = Callable[[SimulatedFault, FleetConfig], dict[str, str]]
 
 
 def everywhere(_fault: SimulatedFault, _config: FleetConfig) -> dict[str, str]:
-    """No labels: the fault affects all requests."""
+    """Return no labels, because the fault affects all requests."""
     return {}
 
 
@@ -44,13 +44,14 @@ class Injection:
     """How a cause is injected.
 
     Args:
-        affects, affects_else: the latency that becomes longer, or a function that returns it.
+        affects, affects_else: the latency that becomes longer, and a function that overrides it.
         shows: the request columns that contain the added time.
-        world, needs: adds to the fleet what the fault requires; a description of this.
+        world, needs: a function that adds to the fleet everything that the fault requires, and a
+            description of these additions.
         arrivals: returns additional requests.
         rewrite: returns a function that changes ordinary requests during the fault.
         events, stalls: return changed conditions, restarts, and the times at which engines stop.
-        where: returns the labels of the affected requests, or of those that cause the fault.
+        where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 
     summary: str

@@ -1,4 +1,4 @@
-"""Faults of machines: slowness, stalls, hangs, restarts, transfers and skewed routing."""
+"""Faults of machines, such as slowness, stalls, restarts and skewed routing."""
 
 import random
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def throttled(
 
 
 def busy_gpu(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Run another process on a GPU most of the time."""
+    """Run a second process on a GPU most of the time."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
@@ -66,7 +66,7 @@ def busy_gpu(fault: SimulatedFault, config: FleetConfig, chance: random.Random) 
 def slow_rank(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
-    """Slow down one GPU of a replica. In each step, the others wait for it."""
+    """Slow down one GPU of a replica. In each step, the replica's other GPUs wait for it."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
 
@@ -102,7 +102,7 @@ def cold_starts(
 def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Hang an engine and restart its server, repeatedly.
 
-    The restart fails the engine's requests. It comes before the end of the simulation.
+    At a restart, the engine's requests fail. The last restart is before the end of the simulation.
     """
     replica, trace = fault.replica % config.replicas, config.workload.trace
     ends_s = trace[-1].at_s if trace else float("inf")
@@ -111,7 +111,7 @@ def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> 
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
         yield ConditionChange(at_s, replica, "hung", 1.0)
-        # Before the end of the hang, so that the old engine takes no further step.
+        # The restart is before the end of the hang, so that the old engine takes no further step.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
         yield ConditionChange(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
@@ -135,7 +135,7 @@ def slow_transfers(
 
 
 def loading_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """The label of the pool that loads KV caches, if there is one."""
+    """The label of the pool that loads KV caches, if there is such a pool."""
     return {"pool": "decode"} if config.prefill_replicas else {}
 
 
@@ -156,7 +156,8 @@ def imbalanced_routing(
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return at least four replicas, each with the same load, so that one can be much slower."""
+    """Return at least four replicas with the same load each. One replica can then be much slower
+    than the other replicas."""
     if config.replicas >= 4:
         return config
     workload = config.workload

@@ -17,12 +17,12 @@ from simulator.workload import SimulatedRequest
 _TOO_LONG = 0.2
 """Share of the responses that exceed the timeout while the batch is full."""
 _SPARE = 2.5
-"""Batch slots, as a multiple of the usual number of running requests."""
+"""Number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """A fleet whose batches a few retries of each request fill."""
+    """A fleet with small batches. A few retries of each request fill them."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))

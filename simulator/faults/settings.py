@@ -1,4 +1,4 @@
-"""A deploy with a changed flag, and too few KV blocks."""
+"""Two faults: a deploy with a changed flag, and too few KV blocks."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -52,7 +52,8 @@ def outgrowing_answers(
 
 
 def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """The flag that the deploy changes, chosen by seed and start, and the new arguments."""
+    """The flag that the deploy changes, and the new arguments. The seed and the start determine the
+    flag."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -64,7 +65,8 @@ def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, Engi
 
 
 def deploy(fault: SimulatedFault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one by one with a changed flag, and at the end without it."""
+    """Restart the replicas one by one with a changed flag. At the end of the fault, restart them
+    with the original flag."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

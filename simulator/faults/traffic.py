@@ -1,6 +1,6 @@
 """Faults of the traffic: more or different requests.
 
-The additional work is a share of the unused capacity, so no queue grows without limit.
+The additional work is a share of the unused capacity. So no queue grows without limit.
 """
 
 import random
@@ -33,7 +33,7 @@ def _spare_per_s(config: FleetConfig) -> float:
 def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
     """The lowest capacity of a pool in requests per second, and the pool's name.
 
-    A prefill server generates one token per request; a decode server computes no prompt tokens.
+    A prefill server generates one token per request. A decode server computes no prompt tokens.
     """
     means = capacity.means_of(config.workload, config.engine)
     prefills = capacity.capacity_per_s(config.engine, means._replace(output_tokens=1.0))
@@ -69,7 +69,8 @@ def flood(
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # Four seconds, about every twenty: with longer bursts the queue would grow without limit.
+    # A burst lasts four seconds, and bursts are about twenty seconds apart. With longer bursts the
+    # queue would grow without limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
         yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
@@ -124,8 +125,8 @@ def long_context_requests(
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s): γ is its fixed time, s the share that depends on its tokens. s is
-    # usually `usual`. If that is at most 0.8, the increased s is below 0.9.
+    # A step takes γ/(1 − s). γ is its fixed time, and s is the share of its time that depends on
+    # its tokens. Usually, s is `usual`. If `usual` is at most 0.8, the increased s is below 0.9.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -168,8 +169,8 @@ def longer_prompts(
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.target_utilisation(fault.severity, 1.0)
-    # Engines compute shared prefixes only once, so `usual` lacks them. The fault lengthens whole
-    # prompts, so `whole` has them.
+    # Engines compute shared prefixes only once, so `usual` does not include them. The fault
+    # lengthens whole prompts, so `whole` includes them.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -186,12 +187,12 @@ def longer_outputs(
 def unique_prompts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Remove the shared prefix from some prompts, so that nothing of them is cached."""
+    """Remove the shared prefix from some prompts. Then no part of these prompts is cached."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # The engine then computes the whole conversation again for each turn. There is not enough
-        # capacity to do this for all turns.
+        # For each turn without a shared prefix, the engine computes the whole conversation again.
+        # There is not enough capacity to do this for all turns.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -206,7 +207,7 @@ def unique_prompts(
 def unloaded_adapters(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let some requests use one of so many adapters that each is rarely used."""
+    """Let some requests use adapters. There are so many adapters that each is rarely used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
