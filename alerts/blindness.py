@@ -12,11 +12,11 @@ LOOKBACK_S: Final = 3_600
 """The check covers the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
-"""An objective that selects none of this many requests is blind. One on 5 % of the traffic does so
-with a chance of 0.95¹⁰⁰ = 1 in 170."""
+"""An objective is blind if it selects none of this many requests. An objective on 5 % of the
+traffic selects none of 100 requests with a chance of 0.95¹⁰⁰ = 1 in 170."""
 
 MIN_LEFT_OUT: Final = 5
-"""Fewer requests may be excluded by chance, as in the low-traffic guard of `policies/`."""
+"""Minimum number of excluded requests. Fewer requests may be excluded by chance."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"
@@ -56,20 +56,20 @@ REASONS: Final[Mapping[str, BlindnessReason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""By the value of the alert's label `reason`, as in the JSON of `tailspan slo status`."""
+"""Reasons by key. The key is also the value of the alert's label `reason`."""
 
 
 def blind_to_probes(counts: EventCounts, probes: int) -> str | None:
-    """A key in `REASONS`, or None."""
+    """The key in `REASONS` of the reason why an objective on probes is blind, or None."""
     return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: EventCounts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """A key in `REASONS`, or None.
+    """The key in `REASONS` of the reason why an objective is blind, or None.
 
     Args:
         excluded: number of excluded requests by reason.
-        requests: all requests in the window, selected or not.
+        requests: number of all requests, selected or not.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

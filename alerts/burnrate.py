@@ -1,10 +1,10 @@
 """Burn rates: how fast an error budget is spent, and whether that triggers an alert.
 
-Pure, with exact fractions. The burn rate of a window is Σ bad / Σ all, divided by the budget. An
-alert fires if the burn rates of both windows of a pair exceed its factor, except for:
+This module is pure and exact. The burn rate of a window is Σ bad / Σ all, divided by the budget. An
+alert fires if the burn rates of both windows of a pair exceed its factor. Three guards can suppress
+it:
 
-- cold start: the burn rate is multiplied by the counted share of the window, as if the time before
-  counting began had been good;
+- cold start: the time before counting began counts as good;
 - low traffic: the long window has fewer bad events than the policy's minimum;
 - no data: a window without events has no burn rate.
 
@@ -19,7 +19,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """Counts of bad and of all events in a window."""
+    """Counts of good and bad events in a window."""
 
     bad: int
     events: int
@@ -33,18 +33,18 @@ class EventCounts:
 
     @property
     def bad_ratio(self) -> Fraction | None:
-        """None if there are no events."""
+        """The share of bad events, or None if there are no events."""
         return Fraction(self.bad, self.events) if self.events else None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPair:
-    """An alert fires only if the burn rate exceeds `factor` over both windows.
+    """Two windows. An alert fires only if the burn rate exceeds `factor` over both windows.
 
     Args:
         severity: page or ticket.
-        long_s: shows that enough of the budget was spent.
-        short_s: shows that the budget is still being spent.
+        long_s: the window shows that enough of the budget was spent.
+        short_s: the window shows that the budget is still being spent.
     """
 
     severity: str
@@ -55,7 +55,8 @@ class WindowPair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The window pairs of one objective, sorted by severity (urgent first) and length."""
+    """The window pairs of one objective. The most urgent severity comes first, then the shortest
+    pair."""
 
     name: str
     source: str
@@ -65,7 +66,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class WindowCounts:
-    """Counts, and the share of the window in which events were counted."""
+    """The counts of a window, and the share of the window in which events were counted."""
 
     counts: EventCounts
     covered: Fraction
@@ -86,7 +87,7 @@ class State(StrEnum):
 
 
 def burn(counts: EventCounts, budget: Fraction) -> Fraction | None:
-    """How many times too fast the budget is spent; None without events.
+    """How many times too fast the budget is spent, or None without events.
 
     Raises:
         ValueError: the budget is 0 or less, or more than 1.
@@ -104,7 +105,7 @@ def judge_pair(
     budget: Fraction,
     minimum_bad_events: int,
 ) -> State:
-    """Fire, or the reason not to."""
+    """Return that the pair of windows fires, or why it does not."""
     if long.counts.events and short.counts.events and not (long.counts.bad and short.counts.bad):
         return State.QUIET  # the usual case, without the division of fractions
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
@@ -122,7 +123,7 @@ def judge_pair(
 def judge(
     windows: Mapping[int, WindowCounts], policy: Policy, budget: Fraction
 ) -> dict[WindowPair, State]:
-    """The state of every window pair. `windows` has counts by length in seconds."""
+    """State of every window pair. `windows` has the counts by window length in seconds."""
     return {
         pair: judge_pair(
             windows[pair.long_s],
@@ -136,20 +137,20 @@ def judge(
 
 
 def detection_s(pair: WindowPair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Seconds from the start of a burn to its alert; None if it never alerts."""
+    """Return the seconds from the start of a burn to its alert, or None if no alert fires."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio
 
 
 def budget_left(counts: EventCounts, budget: Fraction) -> Fraction | None:
-    """A share; negative if overspent."""
+    """The share of the period's budget that is left. It is negative if overspent."""
     spent = burn(counts, budget)
     return None if spent is None else 1 - spent
 
 
 def exhaustion_s(left: Fraction, burning: Fraction, period_s: int) -> Fraction | None:
-    """How long the budget lasts at this burn rate and the period's request rate; None at rate 0."""
+    """The seconds that the budget lasts at this burn rate, or None if the rate is 0."""
     if burning <= 0:
         return None
     return max(left, Fraction(0)) * period_s / burning

@@ -1,7 +1,7 @@
 """Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
-"""OpenSLO's longest path has 93 characters."""
+"""Maximum length of a key's path in an error message. OpenSLO's longest path has 93 characters."""
 
 
 class AlertsError(Exception):
@@ -12,7 +12,7 @@ class DocumentError(AlertsError):
     """A document is invalid.
 
     Args:
-        line: from 1, or None if the file cannot be read.
+        line: the line number, from 1, or None if the file cannot be read.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
         problem: the value in the document and the allowed values.
     """
@@ -37,5 +37,5 @@ class RuleError(AlertsError):
 
 
 def shown(value: str) -> str:
-    """Printable, at most 60 characters."""
+    """The value as printable text of at most 60 characters, for an error message."""
     return repr(value if len(value) <= 60 else f"{value[:59]}…")

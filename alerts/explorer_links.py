@@ -16,7 +16,7 @@ LATENCIES: Final = {
     "queue_s": "queue",
     "first_content_s": "first_content",
 }
-"""Names of latency fields in the explorer's URLs."""
+"""For each latency field, its name in the URLs of the explorer."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
 """Labels that can be query parameters of the explorer's pages."""
 PROBE_FILTERS: Final = ("region", "endpoint")
@@ -24,9 +24,9 @@ PROBE_FILTERS: Final = ("region", "endpoint")
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """The last hour of the objective's requests.
+    """Link to the last hour of the objective's requests.
 
-    Root cause if the objective compares a latency, Outside if it counts probes.
+    It opens Root cause if the objective compares a latency, and Outside if it counts probes.
     """
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
@@ -43,7 +43,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """A Prometheus template that selects the alert's group, to append to `objective_link`."""
+    """A Prometheus template that selects the alert's group. Append it to `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -62,6 +62,7 @@ def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
-    """`slo` includes the group. `fired_unix_s`: time of the first alert."""
+    """Link to an incident. `slo` includes the group. `fired_unix_s` is the time of the first
+    alert."""
     query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
     return f"{explorer_url.rstrip('/')}/?{query}"

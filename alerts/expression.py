@@ -35,7 +35,7 @@ EQUALITY: Final = ("==", "!=")
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """`written` is the constant as the user wrote it."""
+    """A comparison with a constant. `written` is the constant as the user wrote it."""
 
     field: str
     operator: str
@@ -76,11 +76,11 @@ Expression = FieldComparison | IsUnknown | Not | And | Or
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The fields that an expression may use, and the values of each.
+    """The fields that an expression may use, and the values of each field.
 
     Args:
-        choices: the values of each field with a fixed set.
-        why_not: why a field that a user may expect is not allowed here.
+        choices: the values of each field that has a fixed set of values.
+        why_not: for each field that a user may expect, why it is not allowed here.
     """
 
     kinds: Mapping[str, type]
@@ -92,7 +92,8 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
     """Parse an expression.
 
     Raises:
-        ExpressionError: it is malformed, or uses a field or value outside the vocabulary.
+        ExpressionError: the expression is malformed, or uses a field or value outside the
+            vocabulary.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
@@ -102,7 +103,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """The inverse of `parse`."""
+    """The expression as text that `parse` can read."""
     match expression:
         case FieldComparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -134,7 +135,7 @@ def comparisons(expression: Expression) -> Iterator[FieldComparison | IsUnknown]
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """The operands of a conjunction, or the expression itself."""
+    """Return the operands of a conjunction. Return any other expression as the only operand."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -197,7 +198,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # Quotes are kept, so that "and" differs from the keyword `and`.
+        # Quotes are kept, so that the string "and" differs from the keyword `and`.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -284,8 +285,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Measured values are doubles. The double 0.1 exceeds the decimal 0.1, so it would not
-            # meet an exact `<= 0.1`.
+            # Measured values are doubles. The double 0.1 exceeds the decimal 0.1, so it would miss
+            # an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

@@ -1,7 +1,7 @@
 """The fields of requests and of probes that objectives may use.
 
-`where` must not use latencies or the outcome, because it could then leave slow or failed requests
-out of the count.
+`where` must not use latencies or the outcome. It could then leave slow or failed requests out of
+the count.
 """
 
 from enum import Enum
@@ -27,7 +27,7 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields of `by`. With `prompt_tokens`, each token count would be a group."""
+"""The fields that `by` may contain. With `prompt_tokens`, each token count would be a group."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",
@@ -43,18 +43,18 @@ DURATIONS: Final = (
 JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
 
 BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
-"""Undefined for responses with fewer than two tokens."""
+"""Fields that are undefined for responses with fewer than two tokens."""
 
 
 WAIT: Final = "wait_s"
-"""The delay of a probe's start, DNS, connection, TLS, and the answer."""
+"""The parts of a probe's wait: delay of the start, DNS, connection, TLS, and the answer."""
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
 PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""With the work of the model, or of a cache in front of it."""
+"""Durations that include the work of the model, or of a cache in front of the model."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 

@@ -1,7 +1,7 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`); all other
-requests form the group `other`. The empty string stands for an unknown value, as in Prometheus.
+This module is pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`).
+All other requests form the group `other`. As in Prometheus, the empty string is an unknown value.
 """
 
 import json
@@ -26,14 +26,13 @@ from alerts.expression import (
 from alerts.fields import PROBE_WHERE, WHERE
 
 Group = tuple[str, ...]
-"""One value for each field of `by`."""
+"""A group: one value for each field of `by`."""
 
 OTHER: Final = "other"
 """The value of every field in the group `other`."""
 PLACES: Final = 50
-"""Besides `other`. The rules record about 45 series per group. With three days of counts, one
-evaluation of 50 groups took 0.4 s on two cores; one is due every 15 s. A group with more than 2 %
-of the traffic is always among the 50 largest."""
+"""Maximum number of groups, besides `other`. The rules record about 45 series per group. With three
+days of counts, an evaluation of 50 groups took 0.4 s on two cores."""
 
 
 def other(by: Sequence[str]) -> Group:
@@ -42,18 +41,19 @@ def other(by: Sequence[str]) -> Group:
 
 
 def key(group: Group) -> str:
-    """A text that any database can store."""
+    """The group as a text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
 
 
 LONGEST_KEY: Final = 2_000
-"""Bytes. PostgreSQL indexes at most 2,704. A value of 256 characters needs at most 1,400."""
+"""Maximum number of bytes. PostgreSQL indexes at most 2,704. A value of 256 characters needs at
+most 1,400."""
 
 
 def read_key(text: str) -> Group:
-    """The inverse of `key`."""
+    """The group of a key."""
     return tuple(json.loads(urlsafe_b64decode(f"{text[1:]}===")))
 
 
@@ -74,11 +74,11 @@ def base(name: str) -> str:
 def narrowed(
     where: Expression | None, by: Sequence[str], groups: Sequence[Group], group: Group
 ) -> Expression:
-    """The expression that selects one group's requests.
+    """Expression that selects one group's requests.
 
     Args:
-        where: selects the requests of all groups; None for all.
-        group: one of `groups`, or `other(by)`.
+        where: selects the requests of all groups; None selects all requests.
+        group: a group from `groups`, or `other(by)`.
     """
     if group == other(by):
         placed = [_is(by, each) for each in groups]
@@ -100,7 +100,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Never unknown, so that it can be negated. "" stands for an unknown field."""
+    """An expression that is never unknown, so that it can be negated. "" stands for an unknown
+    field."""
     if not value:
         return IsUnknown(field)
     return And(
@@ -117,13 +118,13 @@ def _literal(field: str, value: str) -> Literal:
 
 
 def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
-    """`table` has the fields of `by`."""
+    """The group of each request. `table` has the fields of `by`."""
     columns = [pc.fill_null(pc.cast(table[field], pa.string()), "").to_pylist() for field in by]
     return zip(*columns, strict=True)
 
 
 def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
-    """(n,) int64: positions in `groups`, from 1, or 0 for `other`."""
+    """Each group's position in `groups`, from 1, or 0 for `other` (n,) int64."""
     places = {group: place for place, group in enumerate(groups, 1)}
     return np.fromiter(
         (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows

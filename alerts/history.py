@@ -18,7 +18,7 @@ _WHOLE: Final = Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class HistoryBucket:
-    """The events after the previous bucket's instant, up to `until_s`."""
+    """The counts of the events after the previous bucket's instant, up to `until_s`."""
 
     until_s: int
     counts: EventCounts
@@ -54,7 +54,7 @@ class History:
         )
 
     def window(self, length_s: int, at_s: int) -> WindowCounts:
-        """The window of this length that ends at an instant."""
+        """The counts of the window of this length that ends at an instant."""
         return self.part_of(PeriodBounds(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
@@ -66,7 +66,7 @@ class History:
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """The most urgent state of each severity's window pairs."""
+    """The most urgent state of each severity's window pairs at an instant."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}
@@ -78,4 +78,4 @@ def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> 
 
 
 URGENCY = (State.FIRING, State.LOW_TRAFFIC, State.COLD_START, State.QUIET, State.NO_DATA)
-"""The most urgent first."""
+"""The states, the most urgent first."""

@@ -1,8 +1,8 @@
 """Objectives: which requests count, when a request is good, the target and the period. Pure.
 
-An event is a request (`Goodput`), a probe (`GoodProbes`), what Prometheus queries count
-(`QueryRatio`), a second of a query that returns a ratio (`RawRatio`), or a time slice of any of
-these (`slices`).
+An event is a request (`Goodput`), a probe (`GoodProbes`), or an event that Prometheus queries count
+(`QueryRatio`). It can also be a second of a query that returns a ratio (`RawRatio`). With `slices`,
+each time slice is one event.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Increase this when `alerts.evaluation.request_verdicts` changes. Counts of other versions are not
-used."""
+"""Increase this when `alerts.evaluation.request_verdicts` changes. Counts from an earlier version
+are then not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class GoodEvents:
     """An indicator that Tailspan counts itself.
 
     Args:
-        where: selects the events; None for all.
+        where: selects the events; None selects all.
         by: fields whose values define groups.
         reserved: groups that always have a place.
-        part: the group that is counted; None for all together.
+        part: the group that is counted; None counts all groups together.
         slices: None if each request or probe is an event.
     """
 
@@ -59,7 +59,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """Of a group with a place, or of `groups.other(by)`."""
+        """The indicator of a group with a place, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=EventGroup(self, placed, group))
 
@@ -76,7 +76,7 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """The key of stored counts: kind of event, hash of the definition, and group."""
+        """The key of stored counts: the kind of event, a hash of the definition, and the group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -100,7 +100,7 @@ class GoodProbes(GoodEvents):
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """One group, and all groups with a place."""
+    """A group of events, and all groups with a place."""
 
     whole: GoodEvents
     groups: tuple[Group, ...]
@@ -115,11 +115,11 @@ class EventGroup:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """`{{.window}}` stands for the window."""
+    """A query that counts events. `{{.window}}` stands for the window."""
 
     text: str
     per_second: bool
-    """Whether the query returns a rate, to multiply by the window's seconds."""
+    """True if the query returns a rate, which is multiplied by the window's seconds."""
 
     def over(self, window: str) -> str:
         """The query for a window."""
@@ -128,7 +128,7 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """One query for all events, and one for either the good or the bad events."""
+    """Two Prometheus queries: one for all events, and one for either the good or the bad events."""
 
     total: EventQuery
     part: EventQuery
@@ -140,7 +140,7 @@ class QueryRatio:
 
 @dataclass(frozen=True, slots=True)
 class RawRatio:
-    """A query that returns the ratio of good or bad events."""
+    """A Prometheus query that returns the ratio of good or bad events over a window."""
 
     query: EventQuery
     is_bad: bool
@@ -158,12 +158,12 @@ class Objective:
         period_s: nominal for a calendar period.
         calendar: None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: whether missing counters page.
-        file: defines the objective at line `line`.
+        alert_when_no_data: whether missing counters send a page.
+        file: the file that defines the objective at line `line`.
     """
 
     name: str
-    """With the group, if the objective describes one: `chat{tenant="acme"}`."""
+    """The name, with the group if there is one: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -191,7 +191,7 @@ class Objective:
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """Fields and values; empty without a group."""
+        """Fields and values of the group. They are empty without a group."""
         if not isinstance(self.indicator, GoodEvents) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
@@ -218,7 +218,8 @@ class Objective:
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> PeriodBounds:
-        """The rolling period that ends at an instant, or the calendar period that contains it."""
+        """Return the rolling period that ends at an instant, or the calendar period that contains
+        the instant."""
         if self.calendar:
             return self.calendar.at(at_s)
         return PeriodBounds(at_s - self.period_s, at_s)

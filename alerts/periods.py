@@ -1,7 +1,7 @@
 """Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
-The length of a calendar period varies with the month and with daylight saving time. Alerts use
-`NOMINAL_DAYS`, so that they mean the same in February and in March.
+The length of a calendar period varies with the month and with daylight saving time. The factors of
+alerts use `NOMINAL_DAYS`, so that an alert means the same in February and in March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -17,14 +17,14 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""Of each unit of a calendar period."""
+"""Nominal days of each unit of a calendar period."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodBounds:
-    """Start and end of a period in unix seconds."""
+    """The period that contains an instant: start and end in unix seconds."""
 
     start_s: int
     end_s: int
@@ -41,7 +41,7 @@ class Calendar:
 
     Args:
         start: a local time at which one of the periods starts.
-        zone: the IANA name of its time zone.
+        zone: the IANA name of the time zone of `start`.
         unit: a key of `NOMINAL_DAYS`.
     """
 
@@ -52,7 +52,7 @@ class Calendar:
 
     @property
     def nominal_s(self) -> int:
-        """The factors of alerts are computed from this."""
+        """The factors of alerts are computed from this length."""
         return self.number * NOMINAL_DAYS[self.unit] * DAY_S
 
     @property
@@ -79,7 +79,8 @@ class Calendar:
         return PeriodBounds(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """The starts of the periods from `from_s` to the first after `to_s`."""
+        """Yield the starts of the periods, from the period at `from_s` to the first period after
+        `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -89,15 +90,15 @@ class Calendar:
             index += 1
 
     def _index(self, at_s: int) -> int:
-        """Period 0 starts at `start`."""
+        """The index of the period at an instant. Period 0 starts at `start`."""
         local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
         if self.unit in _MONTHS:
             months = (local.year - self.start.year) * 12 + local.month - self.start.month
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # May be off by one in a month in which a period begins, or at the end of daylight saving
-        # time.
+        # The index may be off by one in a month in which a period begins. The end of daylight
+        # saving time has the same effect.
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:
@@ -109,7 +110,8 @@ class Calendar:
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1
-            # If a month lacks the start day, such as the 31st, on its last day.
+            # If a month has no such day, such as the 31st, the period starts on the month's last
+            # day.
             day = min(self.start.day, monthrange(year, month)[1])
             local = self.start.replace(year=year, month=month, day=day)
         else:

@@ -19,9 +19,9 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MAX_BAD_RATIO: Final = Fraction(9, 10)
-"""Upper limit of the share of bad events that a pair requires. Without it, an objective with a
-large budget would never alert: at a target of 90 %, a total failure burns at 10, below a factor of
-14.4. With 10/10, a single good event would prevent the alert."""
+"""Limit of the share of bad events that a pair requires. Without it, an objective with a large
+budget would never alert. At a target of 90 %, a total failure burns at 10, below a factor of 14.4.
+With 10/10, a single good event would prevent the alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class PolicyWindowPair:
     long_s: int
     short_s: int
     budget_share: Fraction
-    """Spent when the long window alerts."""
+    """The share of the budget that is spent when the long window alerts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """As defined in the file, for periods of at least `period_s`."""
+    """A policy as defined in its file, for periods of at least `period_s`."""
 
     name: str
     source: str
@@ -48,8 +48,8 @@ class PolicyFile:
     def over(self, period_s: int, budget: Fraction) -> Policy:
         """The policy for a period and a budget.
 
-        The factor of each pair is `budget_share × period / long`, limited by `MAX_BAD_RATIO`. Of
-        two pairs of a severity at this limit, only the shorter remains.
+        The factor of each pair is `budget_share × period / long`, limited by `MAX_BAD_RATIO`. If
+        two pairs of a severity reach this limit, only the shorter pair remains.
         """
         cap = MAX_BAD_RATIO / budget
         pairs: list[WindowPair] = []
@@ -62,8 +62,8 @@ class PolicyFile:
 
 
 def policy_for(period_s: int, budget: Fraction) -> Policy:
-    """The policy with the longest period up to the objective's, so that no factor is lower than in
-    its source."""
+    """The policy with the longest period that does not exceed the objective's period. So no factor
+    is lower than in the policy's source."""
     fitting = [each for each in built_in() if each.period_s <= period_s]
     return max(fitting, key=lambda each: each.period_s).over(period_s, budget)
 

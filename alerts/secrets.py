@@ -1,4 +1,4 @@
-"""Secrets in configuration files."""
+"""Read secrets from configuration files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Use it only to send the text to the receiver."""
+        """Return the text. Use it only to send it to the receiver."""
         return self._value
 
     def __repr__(self) -> str:
@@ -31,11 +31,12 @@ class Secret:
 def read_secret(
     reader: MappingReader, key: str, folder: Path, environ: Mapping[str, str]
 ) -> Secret | None:
-    """The secret that a key contains or references; None if absent.
+    """The secret that a key contains or references, or None if the key is absent.
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The
-            message never contains a secret.
+            message
+            never contains a secret.
     """
     given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
     if not given:
@@ -65,5 +66,5 @@ def _content(reader: MappingReader, name: str, path: Path) -> str:
     except OSError as error:
         raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # Not chained: the original exception contains the file's content.
+        # The original exception contains the file's content, so it is not chained.
         raise reader.error(name, f"{shown(str(path))}: is not ASCII text") from None

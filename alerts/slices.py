@@ -1,8 +1,8 @@
 """Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if its share of good events is below `Slices.target`, and does not count without
-events. A bad minute at night thus uses as much budget as one at noon. Slices end at multiples of
-their length from unix time 0, as a PromQL subquery's steps.
+A slice is bad if its share of good events is below `Slices.target`. A slice without events does not
+count. So a bad minute at night uses as much budget as a bad minute at noon. Slices end at multiples
+of their length from unix time 0, like the steps of a PromQL subquery.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -18,7 +18,7 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """`target`: the share of a slice's events that must be good."""
+    """`target` is the share of a slice's events that must be good."""
 
     length_s: int
     target: Fraction
@@ -30,15 +30,15 @@ class Slices:
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
-        """Of the slice that contains the second after an instant."""
+        """Start of the slice that contains the second after an instant."""
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[HistoryBucket], until_s: int) -> list[HistoryBucket]:
         """The slices with events, as buckets with one good or bad event each.
 
         Args:
-            buckets: each within one slice.
-            until_s: slices that end later are not complete.
+            buckets: each bucket lies within one slice.
+            until_s: slices that end later are not complete, and are not returned.
         """
         totals: dict[int, EventCounts] = {}
         for each in buckets:

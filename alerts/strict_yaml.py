@@ -1,7 +1,7 @@
 """A strict YAML parser that keeps the line and the text of every value.
 
 Numbers stay text, so that a target of 0.999 is exact. Anchors and aliases are errors, because they
-can expand to billions of nodes; so are tags, duplicate keys, and keys that are not text.
+can expand to billions of nodes. Tags, duplicate keys, and keys that are not text are errors too.
 """
 
 import re
@@ -19,13 +19,13 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters can change a terminal or end a PromQL comment; lone surrogates are not UTF-8.
-"""
+"""Control characters can change a terminal or end a PromQL comment. Lone surrogates are not
+UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlScalar:
-    """As in the file. `plain`: without quotes."""
+    """A scalar as in the file. `plain` means without quotes."""
 
     line: int
     text: str
@@ -146,7 +146,8 @@ class _Builder:
 
 
 class MappingReader:
-    """Reads a mapping key by key. Unknown keys are errors. `file` is as the user gave it."""
+    """Reads a mapping key by key. Unknown keys are errors. `file` is the path as the user
+    gave it."""
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:
         self.file = file
@@ -177,11 +178,11 @@ class MappingReader:
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "MappingReader":
-        """The value of a key, which must be a mapping."""
+        """A reader of a key's value, which must be a mapping."""
         return MappingReader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
-        """The value of a key, which must be a sequence of mappings."""
+        """A reader of each mapping in a key's value, which must be a sequence."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
@@ -209,7 +210,8 @@ class MappingReader:
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Different allowed texts of a sequence; all of them if the key is absent."""
+        """Return a key's value, a sequence of different allowed texts. If the key is absent, return
+        all of them."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"items from: {', '.join(allowed)}")
@@ -219,7 +221,8 @@ class MappingReader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Different texts of a sequence. `allowed` is the noun for them in errors."""
+        """A key's value, a sequence of different texts. `allowed` is the noun for these texts in
+        errors."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, YamlScalar)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
@@ -232,7 +235,7 @@ class MappingReader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Seconds of a duration such as `30d`, or the default."""
+        """A duration such as `30d` in seconds, or the default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:

@@ -1,6 +1,6 @@
-"""The names of objectives' metrics, labels and recorded series.
+"""Names of objectives' metrics, labels and recorded series.
 
-The counters are on `/metrics`; the generated rules record series from them.
+The counters are on `/metrics`. The generated rules record series from them.
 """
 
 from typing import Final
@@ -15,15 +15,15 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The evaluation's time while the counters exist. Its minimum over a window is the earliest such
-time."""
+"""The time of an evaluation, recorded while the counters exist. Its minimum over a window is when
+they first existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""The groups with a place, for Prometheus queries with `by`."""
+"""The groups that are counted separately, for Prometheus queries with `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
-"""Negative if overspent."""
+"""The share of the budget that is left. It is negative if the budget is overspent."""
 PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
 PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The end of the current calendar period, in unix seconds."""
@@ -31,7 +31,8 @@ PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
 """The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""At the current burn rate. Absent if it is 0, or if a calendar period ends before."""
+"""Seconds until the budget is spent, at the current burn rate. Absent if this rate is 0, or if a
+calendar period ends first."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -42,31 +43,32 @@ ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
-    """All events of a window."""
+    """Series of all events of a window."""
     return f"slo:tailspan_events:increase{window}"
 
 
 def bad_events(window: str) -> str:
-    """The bad events of a window."""
+    """Series of the bad events of a window."""
     return f"slo:tailspan_bad_events:increase{window}"
 
 
 def in_period(name: str) -> str:
-    """The series with the calendar period as a label."""
+    """The name of the series that has the calendar period as a label."""
     return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
 def coverage(window: str) -> str:
-    """The share of a window in which the counters existed."""
+    """Series with the share of a window in which the counters existed."""
     return f"slo:tailspan_coverage:ratio{window}"
 
 
 def alerting_burn(window: str) -> str:
-    """The burn rate of a pair's long window, recorded only while the pair alerts. If several pairs
-    have it, `window` also contains the short window and the severity."""
+    """Series with the burn rate of a pair's long window, recorded only while the pair alerts. If
+    several pairs have the same long window, `window` also contains the short window and the
+    severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """For display. Alert conditions compare numbers of events."""
+    """Series with a window's burn rate, for display. Alert conditions compare numbers of events."""
     return f"slo:tailspan_burn_rate:ratio{window}"

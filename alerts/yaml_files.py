@@ -7,7 +7,7 @@ from alerts.strict_yaml import MappingReader, read_documents
 
 
 def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
-    """Read the mapping of a file.
+    """A reader of the mapping in a file.
 
     Raises:
         DocumentError: the file is not UTF-8 text, or not one mapping with these keys.
@@ -21,7 +21,7 @@ def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
 
 
 def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> MappingReader:
-    """Read the mapping of a text.
+    """A reader of the mapping in a text.
 
     Raises:
         DocumentError: the text is not exactly one mapping with these keys.

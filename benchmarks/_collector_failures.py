@@ -1,4 +1,5 @@
-"""Kill and stop collectors while error budgets burn, and count notifications."""
+"""Kill and stop collectors while error budgets burn, and count missing and repeated
+notifications."""
 
 import json
 import random
@@ -45,7 +46,7 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Seconds until another collector held each lease that a failed collector held.
+        """Seconds until a second collector held each lease that a failed collector held.
 
         Args:
             lost: the time of each failure, and the failed collector as the holder of a lease
@@ -79,7 +80,8 @@ class RunOutcome:
 
     burns: int
     messages: Counter[str]
-    """Received messages by incident, transition, and whether the message is an update."""
+    """The number of received messages by incident, transition, and whether the message is an
+    update."""
     acknowledged: int
     lost: int
     doubled: int
@@ -98,8 +100,8 @@ def disturb(
 ) -> list[tuple[float, str, str]]:
     """Burn the error budget of each objective, and kill or stop collectors at random moments.
 
-    Half of the failures hit the collector that sends notifications. Returns for each failure: the
-    time, the kind, and the collector as the holder of a lease.
+    Half of the failures hit the collector that sends notifications. Return the time and the kind of
+    each failure, and the collector as the holder of a lease.
     """
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []

@@ -1,6 +1,6 @@
 """Send requests to several collectors, as a load balancer does.
 
-A message that a collector does not acknowledge goes to the next collector.
+If a collector does not acknowledge a message, the sender sends it to the next collector.
 """
 
 import random
@@ -21,13 +21,13 @@ from rig.program import PATIENCE_S
 TIMEOUT_S = 2.0
 """Seconds that a sender waits for a collector."""
 EACH = 6
-"""Requests of each model per message."""
+"""Number of requests of each model per message."""
 
 
 class CollectorTraffic:
     """Threads that send requests, for a `with` statement.
 
-    `every_s`: seconds between two messages.
+    `every_s` is the pause between two messages in seconds.
     """
 
     def __init__(self, collectors: Collectors, models: Sequence[str], every_s: float = 0.2) -> None:

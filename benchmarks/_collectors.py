@@ -11,7 +11,7 @@ from rig.program import FREE_PORTS, Tailspan
 
 QUICK = Path(__file__).with_name("_quick_collector.py")
 QUIET_S = 15
-"""An incident is over after this many seconds without an alert (300 outside this benchmark)."""
+"""Outside this benchmark, an incident is over after 300 s without an alert."""
 
 OBJECTIVE = """\
 apiVersion: openslo/v1
@@ -49,18 +49,18 @@ class QuickTailspan(Tailspan):
 
 @dataclass
 class Collectors:
-    """The running collectors; see `running`."""
+    """The running collectors. `running` creates an instance."""
 
     folder: Path
     url: str
     words: Sequence[str]
     programs: list[QuickTailspan] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
-    """Each collector's port of OTLP over HTTP."""
+    """Port of OTLP over HTTP of each collector."""
     _running: ExitStack = field(default_factory=ExitStack)
 
     def start(self, number: int) -> None:
-        """Start more collectors, and wait until they are up."""
+        """Start more collectors at the same time, and wait until they are up."""
         began = [self._begin(len(self.programs) + each) for each in range(number)]
         for program in began:
             self.ports.append(program.is_up().port("http"))
@@ -73,7 +73,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """This collector as the holder of a lease."""
+        """Text that identifies this collector as the holder of a lease."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:
@@ -92,7 +92,7 @@ def running(
     number: int,
     state_url: str | None = None,
 ) -> Iterator[Collectors]:
-    """Run collectors with an objective per model and notifications to a webhook."""
+    """Run collectors with an objective for each model, and send notifications to a webhook."""
     objectives = folder / "objectives"
     objectives.mkdir()
     for model in models:

@@ -16,7 +16,7 @@ from simulator.token_lengths import PROMPTS, Lengths
 from simulator.workload import TENANTS, Prefix, Tenant, Workload
 
 SLOWER: Final = 1.1
-"""Duration of a step on the slower server, relative to the usual server."""
+"""Duration of a step on the slower server, divided by the usual duration."""
 NEW_TENANT: Final = Tenant("wayne", 2.0, (Prefix("wayne/notes", 256),))
 REPLICAS: Final = 2
 RATES: Final = (0.75, 3.0)
@@ -25,7 +25,7 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """What a change affects: the prompts, the rate, the tenants or the server."""
+    """The part that a change affects: the prompts, the rate, the tenants or the server."""
 
     name: str
     prompts: float = 1.0
@@ -60,8 +60,8 @@ class ComparedWindows:
         return before, after
 
     def without_change(self, metric: str) -> np.ndarray:
-        """The latency of each request after the change, had the same work taken 1/`slower` of the
-        time.
+        """The latency of each request after the change, if the same work had taken 1/`slower` of
+        the time.
 
         Returns: (n,) seconds, in the order of `sides(metric)[1]`.
         """

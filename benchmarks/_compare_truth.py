@@ -1,7 +1,8 @@
 """The measured change between two windows with the same arrivals, and the check of a verdict.
 
-The mix of requests is the same, so the difference of a percentile is the effect of the change. It
-includes the load that the change causes: on a slower server, more requests run at the same time.
+The mix of requests is the same, so the difference of a percentile is the effect of the change. This
+effect includes the load that the change causes. For example, on a slower server, more requests run
+at the same time.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ RIGHT, MISSED, WRONG, UNCLEAR = "right", "missed", "WRONG", "unclear"
 
 @dataclass(frozen=True, slots=True)
 class WindowLatencies:
-    """The requests of a window with one known latency, such as TTFT."""
+    """The requests of a window for which one latency, such as TTFT, is known."""
 
     at_s: FloatArray
     """(n,) when each request was received, in seconds since the window began."""
@@ -31,14 +32,14 @@ class WindowLatencies:
 
 @dataclass(frozen=True, slots=True)
 class TrueChange:
-    """Relative change of a percentile (after / before − 1), with a 95 % interval."""
+    """The relative change of a percentile (after / before − 1), with a 95 % interval."""
 
     ratio: float
     low: float
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """The expected verdict; None if the margin lies within the interval."""
+        """The expected verdict, or None if the margin lies within the interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -47,7 +48,7 @@ class TrueChange:
         return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
 
     def judge(self, verdict: CompareVerdict, margin: float) -> str:
-        """Whether a verdict is right, is wrong, missed a change, or cannot be judged."""
+        """Return whether a verdict is right, is wrong, missed a change, or cannot be judged."""
         expected = self.expects(margin)
         contradicted = {
             CompareVerdict.WORSE: self.high < margin,
@@ -66,7 +67,7 @@ def truth_of(
 ) -> TrueChange:
     """The measured change of a percentile q in (0, 1).
 
-    The interval comes from resampled blocks of time, the same in both windows.
+    The interval comes from resampled blocks of time, which are the same in both windows.
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

@@ -33,12 +33,13 @@ HEADING: Final = (
 )
 
 Windows = Mapping[tuple[str, str], ServedWindow]
-"""By configuration and traffic."""
+"""The windows by configuration and traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareCase:
-    """Two windows to compare, and two with the same arrivals, which give the true change."""
+    """Two windows to compare, and two windows with the same arrivals, which give the true
+    change."""
 
     before: tuple[str, str]
     after: tuple[str, str]
@@ -75,7 +76,8 @@ class JudgedAnswer:
 
 
 def cases_of(changes: Sequence[str]) -> list[CompareCase]:
-    """Four cases per change: in both directions, with the same and with another mix of requests.
+    """Return four cases per change: in both directions, with the same and with a different mix of
+    requests.
 
     The two windows that give the true change are not compared with each other.
     """
@@ -92,7 +94,7 @@ def cases_of(changes: Sequence[str]) -> list[CompareCase]:
 
 
 def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLatencies:
-    """A window's stored requests that have the latency."""
+    """The stored requests of a window that have the latency."""
     column, received = METRICS[metric], "received_unix_ns"
     table = request_columns(engine, served.window, [received, column])
     value_s = np.asarray(table[column].to_numpy(), dtype=np.float64)
@@ -104,10 +106,10 @@ def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLat
 def judged(
     engine: Engine, case: CompareCase, windows: Windows, metric: str, quantile: str, looks: bool
 ) -> JudgedAnswer | None:
-    """The true change of a case, and the verdict. None if a window has too few requests.
+    """Return the true change of a case, and the verdict, or None if a window has too few requests.
 
     Args:
-        looks: whether the interval must hold for repeated comparisons while the window grows.
+        looks: True if the interval must hold for repeated comparisons while the window grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < MIN_REQUESTS:
@@ -120,7 +122,8 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all windows of the same process, in which every change that is found is false.
+    """Compare all pairs of windows that the same process served. Every change that is found is
+    false.
 
     Returns: a line for each verdict `worse` or `better`, and the number of verdicts.
     """

@@ -31,19 +31,19 @@ SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Processes with the usual configuration before the first window, which show the effect of a
-restart."""
+"""Number of processes with the usual configuration before the first window. They show the effect of
+a restart."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before each configuration's windows, so that none follows an idle time."""
+"""Seconds of traffic before each configuration's windows. So no window follows an idle time."""
 
 
 class WindowsError(Exception):
-    """A folder has no usable recording, or already has one."""
+    """A folder has no usable recording, or already has a recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedWindow:
-    """The traffic that one configuration served."""
+    """A window with the traffic that one configuration served."""
 
     configuration: str
     traffic: str
@@ -53,12 +53,13 @@ class ServedWindow:
 
     @property
     def window(self) -> Window:
-        """Unix nanoseconds."""
+        """The window in unix nanoseconds."""
         return Window(round(self.stretch.begun_s * 1e9), round(self.stretch.ended_s * 1e9))
 
 
 def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
-    """The traffic of each window. `rate_per_s` is the rate before the mix of requests changes."""
+    """The traffic of each window by name. `rate_per_s` is the rate before the mix of requests
+    changes."""
     usual = _mixed(PlannedTraffic(rate_per_s=rate_per_s), long_share=0.15)
     new = PlannedTraffic(
         rate_per_s=0.15 * rate_per_s,
@@ -71,7 +72,7 @@ def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
 
 
 def _mixed(usual: PlannedTraffic, long_share: float) -> PlannedTraffic:
-    """The traffic of one window, of which a share has long prompts."""
+    """The traffic of one window. A share of its requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 

@@ -2,9 +2,9 @@
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-To save CPU time, a few batches are encoded once, and their ids and timestamps are overwritten
-before each sending. Prints one JSON object: acknowledged spans, seconds, CPU seconds, and batches
-that were rejected and sent again.
+To save CPU time, a few batches are encoded once. Their ids and timestamps are overwritten before
+each sending. The program prints one JSON object: acknowledged spans, seconds, CPU seconds, and
+batches that were rejected and sent again.
 """
 
 import http.client
@@ -72,7 +72,7 @@ def record(chance: random.Random) -> RequestRecord:
 
 
 class SpanBatch:
-    """A batch of 512 spans."""
+    """A batch of 512 spans with new ids and timestamps."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
         resource = Resource(

@@ -1,11 +1,11 @@
-"""Command-line options of the benchmarks with a real server."""
+"""Command-line options that several benchmarks with a real server have."""
 
 import argparse
 import shlex
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--server`: the command of another server."""
+    """Add the option `--server`, the command of a different server."""
     parser.add_argument(
         "--server",
         type=shlex.split,
@@ -16,7 +16,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def two_numbers(text: str) -> tuple[int, int]:
-    """Two integers, separated by a comma.
+    """Read two integers, separated by a comma.
 
     Raises:
         ValueError: the text is not two integers.

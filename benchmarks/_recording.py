@@ -24,7 +24,7 @@ CLIENTS = 256
 """Maximum number of requests in flight."""
 
 Planned = Sequence[tuple[float, Call]]
-"""Each request with its seconds since the start of the load."""
+"""Requests, each with its time in seconds since the start of the load."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,16 @@ def record_in_turn(
     one_core: bool = False,
     skip_s: float = 0.0,
 ) -> Iterator[ServerRecording]:
-    """Start servers, send the loads one after another, and yield each load's recording.
+    """Start servers, send the loads one after the other, and yield each load's recording.
 
     Several servers get the requests in rotation. The prefix caches are emptied before each load
-    after
-    the first.
+    after the first.
 
     Args:
         loads: each request is sent at its time, even if earlier requests have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: see `rig.serve.command`.
-        one_core: whether each server runs on one CPU core of its own.
+        one_core: True if each server runs on one CPU core of its own.
         skip_s: each load after the first begins at this time of its plan, because the servers are
             warm.
 
@@ -121,7 +120,7 @@ def record_once(
     *,
     skip_s: float = 0.0,
 ) -> dict[str, ServerRecording]:
-    """The recordings of an earlier run, or new ones (`record_in_turn`), which are written to files.
+    """Return the recordings of an earlier run, or record the loads and write files.
 
     Args:
         folder: the folder of the files; None to record without files. Read only your own files,

@@ -1,10 +1,9 @@
-"""Sloth's paging rules for an SLO, to compare with Tailspan's on the same series.
+"""Sloth's paging rules for an SLO, to compare them with Tailspan's rules on the same series.
 
 An SLI over a window is `(error query) / (total query)` (slok/sloth,
-internal/prometheus/recording_rules.go). A page fires if, in both windows of a pair, the SLI is
-above `factor * error budget` (alert_rules.go). The factor is `share of the budget * period / long
-window` (internal/alert/alert.go). Sloth's windows are equal to Tailspan's
-(tests/alerts/test_policy.py).
+internal/prometheus/recording_rules.go). A page fires if the SLI is above `factor * error budget` in
+both windows of a pair (alert_rules.go). The factor is `share of the budget * period / long window`
+(internal/alert/alert.go). Sloth's windows are equal to Tailspan's (tests/alerts/test_policy.py).
 """
 
 from fractions import Fraction

@@ -2,19 +2,25 @@
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-The rules are: (1) the pages of the built-in objective, on its burn rate and on absent counters; (2)
-the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes, for
-5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
+The rules are:
 
-A pair of days is a quiet day and a day with episodes of bad requests: ten per day, one per day, or
-one per day with one request per minute. The last two include hangs (no request ends for 10 minutes,
-and then all hung requests are bad) and absences. docs/benchmarks.md defines when an episode
-deserves a page.
+- the pages of the built-in objective, on its burn rate and on absent counters;
+- the exact P99 is above the threshold for 5 minutes;
+- more than 5 % of the requests over 5 minutes are bad, for 5 minutes.
 
-recall: episodes with an active page / episodes; only those that deserve a page.
-precision: pages that were active during such an episode, or up to 5 minutes after it / pages.
-delay: time from an episode's start to the page, unless a page was already active. Expected is the
-shortest factor · budget · long window / bad ratio of the policy's pairs of windows.
+While the target is down, the last two rules have no data and do not alert.
+
+A pair of days is a quiet day and a day with episodes of bad requests. There are ten episodes per
+day, one per day, or one per day with one request per minute. The last two kinds include hangs and
+absences. During a hang, no request ends for 10 minutes, and then all hung requests are bad.
+docs/benchmarks.md defines when an episode deserves a page.
+
+- recall: episodes with an active page / episodes; only those that deserve a page.
+- precision: pages that were active during such an episode, or up to 5 minutes after it / pages.
+- delay: time from an episode's start to the page, unless a page was already active.
+
+The expected delay is the shortest factor · budget · long window / bad ratio of the policy's window
+pairs.
 """
 
 import argparse
@@ -54,13 +60,13 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """Bad requests, duration, and when the counters report them."""
+    """Share of bad requests, duration, and when the counters report them."""
 
     name: str
     bad_ratio: float
     minutes: float
     seen: str = "as it happens"
-    """"afterwards" means a hang, and "never" that the target is down."""
+    """A value of "afterwards" means a hang. A value of "never" means that the target is down."""
 
 
 KINDS = (
@@ -87,7 +93,7 @@ QUIET = (
     EpisodeKind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
-"""For a service that receives one request per minute."""
+"""Episodes of a service that receives one request per minute."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +104,11 @@ class Burn:
     from_s: int
     to_s: int
     deserves: bool
-    """Whether a page should be sent."""
+    """Return whether a page should be sent."""
 
 
 class SentPage(NamedTuple):
-    """Start and end in seconds."""
+    """A page's start and end in seconds."""
 
     fired_s: int
     last_s: int
@@ -121,7 +127,7 @@ class Days:
 
 
 def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) -> Days:
-    """Draw two days from a seed. The second has one episode of each kind, in random order."""
+    """Draw two days from a seed. The second day has one episode of each kind, in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S
@@ -158,14 +164,14 @@ def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) ->
 
 
 def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
-    """Whether an episode deserves a page.
+    """Return whether an episode deserves a page.
 
-    10 % and five minutes define downtime in Google's App Engine SLA of 2015-10-17; ten requests is
-    this benchmark's choice.
+    Google's App Engine SLA of 2015-10-17 defines downtime by 10 % and five minutes. The limit of
+    ten requests is this benchmark's choice.
 
     Args:
-        arrived: (n,) requests that arrived in each step of `STEP_S`.
-        affected: (n,) arriving requests of each step that are bad or become bad.
+        arrived: requests that arrived in each step of `STEP_S` (n,).
+        affected: arriving requests of each step that are bad or become bad (n,).
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or affected.sum() < MIN_AFFECTED:
@@ -185,7 +191,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: EpisodeKind) -> float | None:
-        """Expected delay of the page in seconds; None if the episode ends earlier."""
+        """The expected delay of the page in seconds; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -194,7 +200,7 @@ class BuiltIn:
 
 
 def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
-    """The pages of Tailspan's evaluator."""
+    """The pages that Tailspan's evaluator sends."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [
         HistoryBucket(place * STEP_S, EventCounts(*pair)) for place, pair in enumerate(pairs, 1)
@@ -220,15 +226,15 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[SentPage]:
-    """The pages of a rule on the P99."""
+    """The pages that a rule on the P99 sends."""
     bad, events = _over_window(days)
-    # By nearest rank, P99 is bad if more requests are bad than have a rank above ⌈0.99·n⌉.
+    # By the nearest rank, the P99 is bad if more requests are bad than have a rank above ⌈0.99·n⌉.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[SentPage]:
-    """The pages of a rule on the error rate."""
+    """The pages that a rule on the error rate sends."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -275,7 +281,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
-        """Add the pages of a quiet day and of a day with these episodes."""
+        """Add the pages of a quiet day and of a day with these episodes to the score."""
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)

@@ -2,9 +2,8 @@
 
     python benchmarks/answer_kinds.py [--chunks 200000]
 
-An application sends chunks of vLLM's chat completions directly, and through the plugin's HTTP
-layer.
-The cost is the difference in CPU time.
+An application sends chunks of vLLM's chat completions directly, and then through the plugin's HTTP
+layer. The cost is the difference in CPU time.
 """
 
 import argparse
@@ -65,7 +64,7 @@ def stream(capture: Capture, bodies: list[bytes], *, counted: bool) -> Any:
 
 
 async def took_s(application: Any) -> float:
-    """CPU seconds in which the application sent its chunks."""
+    """The CPU seconds in which the application sent its chunks."""
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}

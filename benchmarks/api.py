@@ -80,8 +80,8 @@ def tailspan(folder: Path) -> Iterator[Running]:
 
 
 def store_hour(database: Path, end_s: int) -> int:
-    """Store an hour of a fleet with bursts of one tenant in the last ten minutes. Return its
-    requests."""
+    """Store an hour of a fleet in which one tenant sends bursts in the last ten minutes. Return the
+    number of requests."""
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=RATE_PER_S),
@@ -98,7 +98,8 @@ def store_hour(database: Path, end_s: int) -> int:
 
 
 def times(up: Running, end_s: int, rounds: int) -> None:
-    """Print the response times of the API, the command and the SELECT, and their ratios."""
+    """Print the response times of the API, the command and the SELECT, and the ratios of these
+    times."""
     parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in parameters.items())
     words = [f"--{key}={value}" for key, value in parameters.items()]
@@ -142,7 +143,7 @@ def select(database: Path, end_s: int) -> list[tuple[object, ...]]:
 
 
 def costs(up: Running, end_s: int, seconds: float) -> None:
-    """Print the spans per second that are committed with and without questions."""
+    """Print the spans per second that are committed without questions, and with questions."""
     query = f"last=10m&to={end_s}&metric=ttft"
     rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
     answered = dict.fromkeys(rates, 0)
@@ -164,7 +165,8 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 
 @contextmanager
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
-    """Ask a question on several connections at the same time. Yield the response times."""
+    """Ask a question repeatedly on several connections at the same time. Yield the response
+    times."""
     ending, took = threading.Event(), list[float]()
 
     def ask() -> None:

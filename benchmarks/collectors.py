@@ -3,15 +3,17 @@
     python benchmarks/collectors.py [--seed 1] [--seconds 100] [--telemetry clickhouse]
 
 Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s, a
-collector is killed and started again, or stopped for 25 s. The benchmark counts webhook messages,
-and acknowledged requests that are missing or stored twice, and measures the takeover of leases.
+collector is killed and started again, or stopped for 25 s. The benchmark counts the webhook
+messages, and the acknowledged requests that are missing or stored twice. It also measures the
+takeover of leases.
 
-Then one, two and three collectors receive the same 4,096 spans per second. CPU time includes all
-processes and PostgreSQL. The same collectors on separate databases are the comparison: they share
-only the machine, and each finds less of its data in the processor's caches.
+Then one, two and three collectors receive the same 4,096 spans per second. The CPU time includes
+all processes and PostgreSQL. For comparison, the same collectors run on separate databases. These
+collectors share only the machine, and each collector finds less of its data in the processor's
+caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
-in a separate one. With ClickHouse, only the failures are measured, because its engine
+in a separate database. With ClickHouse, only the failures are measured, because its engine
 (`rig/clickhouse_server.py`) runs one statement at a time.
 """
 
@@ -113,7 +115,6 @@ def _show_failures(out: RunOutcome, seed: int) -> None:
 def _cpu(
     server: PostgreSQL, folder: Path, number: int, databases: int, state_apart: bool
 ) -> tuple[float, float, float]:
-    """Spans per second, and the µs of CPU time per span: of the collectors, and of the database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
@@ -158,7 +159,6 @@ def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
 
 
 def _database_cpu_s(server: PostgreSQL) -> float:
-    """CPU seconds of the database server, including ended connections."""
     while True:
         try:
             return sum(cpu_s(server.pid).values())

@@ -1,12 +1,12 @@
-"""Measures how often `tailspan compare` reports false changes and finds true ones.
+"""Measures how often `tailspan compare` reports false changes and finds true changes.
 
     python benchmarks/compare.py                        the default numbers of cases
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. In A/A cases, the server does not
-change; in A/B cases, each engine step takes 10 % longer. By default, 14 cases of each kind are
-compared once. Eight cases of each kind without a change are compared 200 times (looks) while the
-window after the change grows. The exit status is 1 if a target value is missed.
+change. In A/B cases, each engine step takes 10 % longer. By default, 14 cases of each kind are
+compared once. Eight cases of each kind without a change are compared 200 times (looks). Between two
+looks, the window after the change grows. The exit status is 1 if a target value is missed.
 """
 
 import argparse
@@ -49,13 +49,13 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Targets, as shares. Maxima: false verdicts at one look, cases with a false verdict at any look.
-Minima: true changes found, intervals that contain the true change."""
+"""Target values, as shares. Maxima: false verdicts at one look, and cases with a false verdict at
+any look. Minima: true changes found, and intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""The interval is computed only at every 40th look if the estimate is within the margin, because
-the verdict is then neither `worse` nor `better`."""
+"""If the estimate is within the margin, the interval is computed only at every 40th look. The
+verdict is then neither `worse` nor `better`."""
 
 
 class JudgedLatency(NamedTuple):
@@ -70,11 +70,12 @@ class JudgedLatency(NamedTuple):
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """Points of the load curve whose interval contains the true change, and all points."""
+    """The number of points on the load curve whose interval contains the true change, and of all
+    points."""
 
 
 def judged(case: ComparedWindows) -> list[JudgedLatency]:
-    """The verdicts with the interval for one look, and with the interval for all looks."""
+    """Return two verdicts: with the interval for one look, and with the interval for all looks."""
     found = []
     for metric, name in LATENCIES:
         before, after = case.sides(metric)
@@ -118,7 +119,8 @@ def judged(case: ComparedWindows) -> list[JudgedLatency]:
 def on_the_curve(
     decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Points of the load curve whose interval contains the true change, and all points."""
+    """Return the number of points on the load curve whose interval contains the true change, and of
+    all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -137,8 +139,7 @@ def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bo
     """Compare a case at each look.
 
     Returns: whether these happened at any look: a false verdict, an interval without 0, a
-    significant
-    Mann-Whitney test, a significant z-test.
+    significant Mann-Whitney test, and a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)
@@ -161,7 +162,7 @@ def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bo
 
 
 def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
-    """The two-sided p-value, by the normal approximation."""
+    """The two-sided p-value of the Mann-Whitney test, by the normal approximation."""
     ranks = np.empty(a.size + b.size)
     ranks[np.argsort(np.concatenate([a, b]), kind="stable")] = np.arange(1, ranks.size + 1)
     excess = ranks[: a.size].sum() - a.size * (ranks.size + 1) / 2
@@ -170,13 +171,14 @@ def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def z_test(a: np.ndarray, b: np.ndarray) -> float:
-    """The two-sided p-value of the difference of the means."""
+    """The two-sided p-value of a z-test of the difference of the means."""
     spread = sqrt(a.var() / a.size + b.var() / b.size)
     return erfc(abs(a.mean() - b.mean()) / max(spread, 1e-300) / sqrt(2))
 
 
 def steps_covered(case: ComparedWindows) -> list[bool] | None:
-    """For each step coefficient and for the pace, whether the interval contains the true value."""
+    """Return, for each step coefficient and for the pace, whether the interval contains the true
+    value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
@@ -197,7 +199,7 @@ def steps_covered(case: ComparedWindows) -> list[bool] | None:
 
 
 def once(kind: ChangeKind, seeds: range) -> bool:
-    """Print the verdicts on the cases of a kind, and return whether the targets are met."""
+    """Print the verdicts on the cases of a kind, and return whether the target values are met."""
     begun = time.monotonic()
     results: dict[tuple[str, str], list[JudgedLatency]] = defaultdict(list)
     steps = []
@@ -270,7 +272,7 @@ def again(kind: ChangeKind, seeds: range) -> bool:
 
 
 def main() -> int:
-    """Print the measurements, and return 1 if a target is missed."""
+    """Print the measurements, and return 1 if a target value is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
     parser.add_argument("--cases", type=int, default=14, help="cases of each kind to compare once")

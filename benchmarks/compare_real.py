@@ -6,12 +6,12 @@
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small limit on the
 tokens per step (A/B), and with compilation (A/B). Each change is compared in both directions, with
-the same and with another mix of requests. Four earlier processes with the usual arguments show the
-effect of a restart. Windows of the same process are compared too.
+the same and with a different mix of requests. Four earlier processes with the usual arguments show
+the effect of a restart. Windows of the same process are compared too.
 
-The true change is measured with the same arrivals on both configurations. The goal: the verdict is
-right whenever the interval of the true change does not contain the margin, and no A/A verdict is
-`worse` or `better`. Requirements as for `make vllm`, and an idle machine.
+The true change is measured with the same arrivals on both configurations. The verdict must be right
+whenever the interval of the true change does not contain the margin. No A/A verdict may be `worse`
+or `better`. The benchmark needs the requirements of `make vllm` and an idle machine.
 """
 
 import argparse
@@ -53,13 +53,13 @@ from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
 MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
-"""Shorter windows, in seconds, have too few blocks of time for an interval."""
+"""Shorter windows have too few blocks of time for an interval."""
 MAX_SECONDS: Final = 300.0
 MIN_RATE, MAX_RATE = 0.1, 20.0
 
 
 def windows_table(engine: Engine, served: Sequence[ServedWindow]) -> list[str]:
-    """The lines of all windows, with the numbers of requests."""
+    """Lines of all windows, with the numbers of requests."""
     lines = [f"{'window':22} {'answered':>8} {'failed':>6} {'stored':>6} {'others CPUs':>11}"]
     for each in served:
         stored = latencies_of(engine, each, "e2e").value_s.size

@@ -2,8 +2,8 @@
 
     python benchmarks/cost.py [--requests 10000000]
 
-The queries of `tailspan cost` and of the Cost page run in this process: on the 86,400 samples of
-each of sixteen engines and GPUs, and then on their rollups.
+The queries of `tailspan cost` and of the Cost page run in this process. First they read the 86,400
+samples of each of sixteen engines and GPUs. Then they read the rollups of these samples.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def sample(replica: int, second: int) -> EngineSample:
 
 
 def gpu(replica: int, second: int) -> GpuSample:
-    """A sample of this engine's GPU."""
+    """A sample of the GPU of this engine."""
     return GpuSample(
         replica=f"replica-{replica}",
         gpu=f"GPU-{replica}",
@@ -118,7 +118,7 @@ PAGES_HOURS = (1, 6, 24)
 
 
 def answered(engine: Engine) -> dict[str, float]:
-    """The median duration of each query in seconds."""
+    """Median duration of each query in seconds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
     prices = load_prices()
 
@@ -138,7 +138,7 @@ def answered(engine: Engine) -> dict[str, float]:
 
 
 def median_s(ask: Callable[[], None]) -> float:
-    """The median duration of ROUNDS calls in seconds."""
+    """Median duration of ROUNDS calls in seconds."""
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -148,7 +148,7 @@ def median_s(ask: Callable[[], None]) -> float:
 
 
 def size_mb(engine: Engine, file: Path) -> float:
-    """The size of the database file in MB."""
+    """Size of the database file in MB."""
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.stat().st_size / 1e6

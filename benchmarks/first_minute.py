@@ -44,7 +44,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""A part of each process' command line, and the name to print."""
+"""For each process, a part of the command line and the name to print."""
 
 
 def main() -> int:
@@ -74,9 +74,9 @@ def main() -> int:
 
 
 def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Start Tailspan once.
+    """Start Tailspan once, and measure.
 
-    Returns: seconds until each event, and CPU seconds by process until the last one.
+    Returns: the seconds until each event, and the CPU seconds by process until the last event.
 
     Raises:
         TimeoutError: an event did not happen within the time limit.
@@ -105,7 +105,7 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
-    """Record when each event happens, and return when all have."""
+    """Record when each event happens, and return when all events have happened."""
     while missing := [event for event in looks if event not in reached]:
         for event in missing:
             if looks[event]():
@@ -117,7 +117,7 @@ def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], be
 
 
 def answers(url: str) -> bool:
-    """Whether the explorer responds."""
+    """Return whether the explorer responds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -126,20 +126,20 @@ def answers(url: str) -> bool:
 
 
 def has_recent_requests(engine: Engine) -> bool:
-    """Whether the Overview page shows requests in its default range."""
+    """Return whether the Overview page shows requests in its default range."""
     newest_ns = newest_request_unix_ns(engine)
     return newest_ns is not None and newest_ns > time.time_ns() - RANGES_S["15m"] * 10**9
 
 
 def has_incident(engine: Engine) -> bool:
-    """Whether an incident of severity page is open."""
+    """Return whether an incident of severity page is open."""
     now_s = int(time.time())
     found = read_overlapping(engine, now_s - 3_600, now_s)
     return any(row.severity == "page" and row.ended_unix_s is None for row in found)
 
 
 def names_a_cause(engine: Engine) -> bool:
-    """Whether the Overview page would show the cause of the incident."""
+    """Return whether the Overview page would show the cause of the incident."""
     view = View()
     context = Context(engine, BY_KEY[FIRST], view, time.time_ns(), UTC, read_objectives())
     try:

@@ -2,11 +2,11 @@
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
-Measures a request, an engine sample and a GPU sample: the CPU time from a message's bytes to SQLite
-and the totals of /metrics, and the bytes on the wire and on disk. Transport and evaluation of
-objectives are not included. Messages arrive from 64 senders in turn, with the samples of 5 s. The
-collector learns each sender's layouts (docs/decisions/091) before the measurement; the column
-"point by point" is without layouts.
+The benchmark measures a request, an engine sample and a GPU sample. The cost is the CPU time from a
+message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk.
+Transport and the evaluation of objectives are not included. Messages arrive from 64 senders in
+turn, with the samples of 5 s. The collector learns each sender's layouts (docs/decisions/091)
+before the measurement. The column "point by point" is without layouts.
 """
 
 import argparse
@@ -53,11 +53,11 @@ from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
 FLEETS = (10, 1_000, 100_000)
 GPUS_EACH = 8
 SENDERS = 64
-"""Senders whose messages arrive and are committed together."""
+"""Number of senders whose messages arrive and are committed together."""
 LEARNED = 3 * SENDERS
-"""Messages before the measurement, from which the collector learns the layouts."""
+"""Number of messages before the measurement, from which the collector learns the layouts."""
 SAMPLES_EACH = int(SEND_S)
-"""Samples of an engine or a GPU in each message."""
+"""Number of samples of an engine or a GPU in each message."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
@@ -70,7 +70,7 @@ class RowCost(NamedTuple):
 
 
 class FleetRates(NamedTuple):
-    """Messages and rows per second."""
+    """The messages and rows that arrive per second."""
 
     gpus: int
     engines: float
@@ -78,13 +78,13 @@ class FleetRates(NamedTuple):
 
 
 def spans(number: int) -> list[bytes]:
-    """Messages of 512 requests each."""
+    """Return messages of 512 requests each."""
     batch = _ingest_sender.SpanBatch(random.Random(1), 0)
     return [batch.fresh() for _ in range(number)]
 
 
 def engines(number: int) -> list[bytes]:
-    """Messages with complete samples of an engine, as the plugin sends them."""
+    """Return messages with the complete samples of an engine, as the plugin sends them."""
     found: list[bytes] = []
     for times, sender in turns(number):
         resource = Resource(
@@ -110,7 +110,7 @@ def engines(number: int) -> list[bytes]:
 
 
 def gpus(number: int) -> list[bytes]:
-    """Messages with samples of a machine's eight GPUs, as `tailspan gpus` sends them."""
+    """Return messages with the samples of a machine's eight GPUs, as `tailspan gpus` sends them."""
     values = {
         field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
     }
@@ -135,7 +135,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def turns(number: int) -> Iterator[tuple[list[int], int]]:
-    """For each message, the times of its samples and the number of its sender."""
+    """Yield, for each message, the times of its samples and the number of its sender."""
     seconds, now_ns = -(-number // SENDERS) * SAMPLES_EACH, time.time_ns()
     for count in range(number):
         turn, sender = divmod(count, SENDERS)
@@ -150,7 +150,7 @@ def unit(
     reader: MessageReader,
     learned: int = 0,
 ) -> RowCost:
-    """The cost of one row of these messages. The first `learned` are not measured."""
+    """The cost of one row of these messages. The first `learned` messages are not measured."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{path}")

@@ -2,10 +2,10 @@
 
     python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--max-gb 6]
 
-The fleet has 1,000 GPUs, 500 engines and 172.8 million requests a day. Each minute of the day is a
-copy of one of a few generated minutes, because the duration of a query depends only on the rollups.
-No rows of requests are written. Each question is asked once before the measurement. The exit status
-is 1 if a figure is above its limit.
+The fleet has 1,000 GPUs, 500 engines and 172.8 million requests a day. A few minutes are generated,
+and each minute of the day is a copy of one of them. Copies are enough, because the duration of a
+query depends only on the rollups. The benchmark writes no rows of requests. Each question is asked
+once before the measurement. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -65,7 +65,7 @@ SIZE: Mapping[str, str] = {
 
 
 def minute(rng: np.random.Generator) -> pa.Table:
-    """The requests of one minute. Each replica has one model, region and main tenant."""
+    """Requests of one minute. Each replica has one model, region and main tenant."""
     table = query.minute(rng, REQUESTS_PER_MINUTE)
     replica = rng.integers(0, ENGINES_NUMBER, REQUESTS_PER_MINUTE)
     others = rng.random(REQUESTS_PER_MINUTE) < 0.1
@@ -112,7 +112,7 @@ KINDS = (ENGINES, DEVICES)
 
 
 def spans(kind: SampleKind, start_unix_s: int) -> CounterSpans:
-    """The counters of one minute of every engine or GPU, each busy for 70 % of the time."""
+    """The counters of one minute of every engine or GPU. Each is busy for 70 % of the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
     owners = THINGS[kind.rollups.name]
     ones = np.ones(number)
@@ -155,13 +155,13 @@ ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80
 
 
 def size(engine: Engine) -> float:
-    """The size of the database in bytes."""
+    """Size of the database in bytes."""
     with engine.connect() as connection:
         return float(connection.exec_driver_sql(SIZE[engine.dialect.name]).scalar_one())
 
 
 def server_cpu_s(engine: Engine) -> float:
-    """CPU seconds of PostgreSQL for this program's connections; 0 for other databases."""
+    """The CPU seconds of PostgreSQL for this program's connections, or 0 for other databases."""
     if engine.dialect.name != "postgresql":
         return 0.0
     ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tailspan'"
@@ -179,7 +179,7 @@ def p99(engine: Engine, by: tuple[str, ...], equals: Mapping[str, str]) -> None:
 
 
 def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
-    """Each question with its limit in seconds."""
+    """Return each question with its limit in seconds."""
     prices = load_prices()
     stats = [
         (by, StatsQuestion(DAY, by=by, precision="sketch")) for by in (("tenant",), ("replica",))

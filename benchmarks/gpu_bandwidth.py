@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies one half of a buffer to the other for 25, 50, 75 and 100 % of the time. Without
-PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason and exits
-with 0.
+PyTorch copies one half of a buffer to the other half for 25, 50, 75 and 100 % of the time. The
+benchmark needs PyTorch and an NVIDIA GPU of the Hopper generation or newer. Without them, the
+program prints the reason and exits with 0.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MIN_GIB = 0.5
 
 
 class Point(NamedTuple):
-    """Known and measured bytes per second of one duty cycle, as medians over the reads."""
+    """The known and measured bytes per second for one duty cycle, as medians over the reads."""
 
     duty: float
     known_bytes_per_s: float
@@ -51,7 +51,7 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy until `looks` readings are done. Return the medians; None without a bandwidth.
+    """Copy until `looks` readings are done. Return the medians, or None if there is no bandwidth.
 
     Args:
         duty: the share of the time in which copies run.
@@ -78,7 +78,7 @@ def measure(
 
 
 def table(points: Sequence[Point]) -> list[str]:
-    """The lines of the table."""
+    """The printed table as lines."""
     lines = ["  duty  known TB/s  measured TB/s  ratio"]
     lines += [
         f"{each.duty:>5.0%}  {each.known_bytes_per_s / 1e12:>10.3f}"
@@ -91,7 +91,7 @@ def table(points: Sequence[Point]) -> list[str]:
 
 
 def why_not() -> str | None:
-    """Why this machine cannot run the measurement; None if it can."""
+    """Return why this machine cannot run the measurement, or None if it can."""
     reader = NvmlReader()
     try:
         gpus = reader.read().gpus
@@ -114,7 +114,7 @@ def why_not() -> str | None:
 
 
 def _unable(gpu: GpuReading) -> Absence | None:
-    """Why a GPU cannot be measured; None if it can. It may need a second reading."""
+    """Return why a GPU cannot be measured, or None if it can. It may need a second reading."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is AbsenceReason.FIRST_LOOK else why
 
@@ -208,12 +208,10 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """The UUID of PyTorch's first GPU, without the driver's prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """PyTorch's first GPU in the driver's list."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

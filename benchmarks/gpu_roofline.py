@@ -4,9 +4,9 @@
     vllm serve FOLDER --load-format dummy --served-model-name llama
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
-The server has the plugin and sends to this Tailspan. FOLDER contains the config.json and the
-tokenizer of Llama-3-8B. The data is read from Tailspan's database, without the first seconds of
-each level. Without a GPU, the GPU columns contain "–".
+The server has the plugin and sends its data to this Tailspan. FOLDER contains the config.json and
+the tokenizer of Llama-3-8B. The benchmark reads the data from Tailspan's database, without the
+first seconds of each level. Without a GPU, the GPU columns contain "–".
 """
 
 import argparse
@@ -39,19 +39,19 @@ from store.replicas.engine_starts import in_force
 NS = 10**9
 WARM_UP_S = 5.0
 STORED_S = 10.0
-"""Seconds until the data has arrived and is stored."""
+"""Seconds to wait until the data has arrived and is stored."""
 NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """One load level. `account` describes the engine's work; None without data."""
+    """One load level. `account` describes the engine's work, or is None without data."""
 
     clients: int
     seconds: float
     requests: int
     output_tokens: int
     cost_usd: float | None
-    """None if a request has no price."""
+    """The cost of all requests, or None if a request has no price."""
     account: RooflineWindow | None
 
 
@@ -86,7 +86,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
 
 
 def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
-    """The data of one load level."""
+    """Data of one load level."""
     mine = {"replica": replica}
     answered = request_table(
         engine, window, columns=["output_tokens", "cost_usd"], equals=mine
@@ -124,7 +124,7 @@ HEADER = (
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """The lines of the table."""
+    """The printed table as lines."""
     rows = [HEADER, *(_row(each) for each in levels)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
     lines = [

@@ -1,4 +1,5 @@
-"""Measures what hostile senders do to a collector: memory, other senders' delay, time to stop.
+"""Measures the effect of hostile senders on memory, on other senders' delay, and on the time to
+stop.
 
     python benchmarks/hostile.py
 
@@ -37,7 +38,7 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = CollectorLimits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""Transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
+"""The transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -97,7 +98,7 @@ def post(
 ) -> tuple[int | None, float]:
     """Send a message with the token.
 
-    Return the status (None: connection closed) and the seconds.
+    Return the status (None for a closed connection) and the seconds.
     """
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
@@ -132,7 +133,8 @@ def costly_json() -> bytes:
 
 
 def costly_protobuf() -> bytes:
-    """Spans with as many attributes as the collector allows: 8 million of two bytes."""
+    """Return spans with as many attributes as the collector allows: 8 million attributes of two
+    bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
@@ -211,9 +213,9 @@ def stalled(server: Tailspan) -> list[HostileResult]:
 
 
 def idle(server: Tailspan) -> list[HostileResult]:
-    """Open 1,500 idle connections.
+    """Open 1,500 connections that send no data.
 
-    Then send a health check, a scrape and another sender's message.
+    Then send a health check, a scrape and a message from a different sender.
     """
     size = server.output.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
@@ -246,7 +248,8 @@ def idle(server: Tailspan) -> list[HostileResult]:
 
 
 def delays(server: Tailspan, seconds: float) -> list[float]:
-    """Send four one-row messages per second from another sender. Return their durations."""
+    """Send four messages per second from a different sender, with one row each. Return their
+    durations."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -257,7 +260,7 @@ def delays(server: Tailspan, seconds: float) -> list[float]:
 
 
 def delayed(server: Tailspan) -> list[HostileResult]:
-    """Measure another sender's delay, without and with a hostile sender."""
+    """Measure the delay of a different sender's messages, without and with a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [HostileResult("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
@@ -297,7 +300,7 @@ def delayed(server: Tailspan) -> list[HostileResult]:
 
 
 def stopping(server: Tailspan) -> list[HostileResult]:
-    """Send SIGTERM while eight expensive messages are queued."""
+    """Send SIGTERM while eight slow messages are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:

@@ -5,7 +5,7 @@
 `tailspan up` runs without the explorer on an empty SQLite database. One sender in a separate
 process waits for the acknowledgement of each batch of 512 spans. The rows in the database are
 counted afterwards. With `--phoenix`, arize-phoenix in a separate environment receives the same
-spans; it acknowledges a batch before it commits the rows.
+spans. Phoenix acknowledges a batch before it commits the rows.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class IngestResult(NamedTuple):
         return self.committed / self.seconds
 
     def show(self) -> None:
-        """Print the result, and one line per process."""
+        """Print one line with the result, and one line for each process."""
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
@@ -113,9 +113,10 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """A user time and the following system time in /proc/PID/stat, in seconds.
+    """A user time plus the following system time in /proc/PID/stat, in seconds.
 
-    Field `first` is the user time: of the process, or of its ended child processes.
+    The user time is in field `first`. /proc has two such pairs: for the process, and for its ended
+    child processes.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
@@ -148,7 +149,7 @@ def send(
 
 
 def rows(database: Path, table: str) -> int:
-    """The number of rows of a table; 0 if there is no table."""
+    """Return the number of rows of a table, or 0 if the table does not exist."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found

@@ -2,15 +2,15 @@
 
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
-Two real vLLM servers on this machine's CPU, one for prefill and one for decode, run behind
-`rig/disaggregation_proxy.py`. Three proxies get the same number of requests: one passes the trace
-context, one drops it, and one drops the request id. The rows are joined without and with the
-client's spans.
+Two real vLLM servers on this machine's CPU, for prefill and for decode, run behind
+`rig/disaggregation_proxy.py`. Three proxies get the same number of requests. The first passes the
+trace context, the second drops it, and the third drops the request id. The rows are joined without
+and with the client's spans.
 
-The goal: each request is joined with both hops, and the sum of its phases differs from the
-stopwatch by at most 5 ms plus the delivery phase. Client and proxy have priority over other
-processes, because in a fleet they do not wait for the servers' CPUs. Requirements as for `make
-vllm`. First, the benchmark measures joining the largest number of rows that a query reads.
+The goal: each request is joined with both hops. The sum of its phases differs from the stopwatch by
+at most 5 ms plus the delivery phase. Client and proxy have priority over other processes, because
+in a fleet they do not wait for the servers' CPUs. The benchmark needs the requirements of `make
+vllm`. First, it measures joining the largest number of rows that a query reads.
 """
 
 import argparse
@@ -51,7 +51,8 @@ PROXIES: Final = {
 
 @contextmanager
 def before_other_processes() -> Iterator[None]:
-    """Give this thread, and all that it starts, priority over other processes, if permitted."""
+    """Give this thread, and everything that it starts, priority over other processes, if
+    permitted."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -67,7 +68,7 @@ def before_other_processes() -> Iterator[None]:
 def found_of(
     engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
-    """Wait until all requests are joined on this basis. Return them by the client's id."""
+    """Wait until all requests are joined on this basis. Return the requests by the client's id."""
     wanted = {timed.request_id for _, timed in seen}
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -112,7 +113,7 @@ def _median_and_most(values_s: Sequence[float]) -> str:
 
 
 def question_cost(folder: Path) -> str:
-    """A line with the time and memory of a question that reads `MAX_ROWS` rows."""
+    """Return a line with the time and the memory of a question that reads `MAX_ROWS` rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     first_ns = time.time_ns() - 3_600 * 10**9
     roles = {"p": "kv_producer", "d": "kv_consumer"}
@@ -144,7 +145,6 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Row `number`. Each request has two: prefill (even), then decode."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",

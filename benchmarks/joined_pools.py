@@ -2,13 +2,13 @@
 
     python benchmarks/joined_pools.py [--seeds 1-10]
 
-Each fleet has two prefill and two decode servers behind a router. After four minutes, it has a
-fault for four minutes, or none. The benchmark checks that the phases of each joined request sum to
-its E2E, and explains the user's TTFT.
+Each fleet has two prefill servers and two decode servers behind a router. After four minutes, the
+fleet has a fault for four minutes, or no fault. The benchmark checks that the phases of each joined
+request sum to its E2E. Then it explains the user's TTFT.
 
-The pool is right if it is first in the explanation and has a cause; the cause is right if it is the
-first of this pool. Without a fault, no pool may have an incident. The goal: the pool is right in 9
-of 10 fleets. A fleet takes about 15 s.
+The pool is right if it is first in the explanation and has a cause. The cause is right if it is the
+first cause of this pool. Without a fault, no pool may have an incident. The goal is that the pool
+is right in 9 of 10 fleets. A fleet takes about 15 s.
 """
 
 import argparse
@@ -43,12 +43,12 @@ POOLS: Final = {
     "load_exceeds_capacity": "prefill",
     "gpu_throttling": "prefill",
 }
-"""The pool of each fault. `gpu_throttling` slows the first replica, which does prefill."""
+"""The pool of each fault. `gpu_throttling` slows the first replica, which is a prefill server."""
 BAR: Final = 0.9
 
 
 def explained(cause: str | None, seed: int, folder: Path) -> tuple[JoinedExplanation | None, int]:
-    """Simulate a fleet. Return its explanation and the number of its joined requests.
+    """Simulate a fleet, and return its explanation and the number of its joined requests.
 
     Raises:
         AssertionError: the phases of a request do not sum to its E2E.

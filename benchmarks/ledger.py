@@ -2,9 +2,9 @@
 
     python benchmarks/ledger.py [--steps 3000]
 
-A step takes 10 ms of a simulated clock, so every tenth step includes sending accounts (every 100
-ms). The result is the mean of the cheapest 200 consecutive steps. In a real server, the ledger
-costs two to three times as much, because the CPU caches are full of the model's data.
+A step takes 10 ms of a simulated clock. The ledger sends accounts every 100 ms, so every tenth step
+includes this work. The result is the mean of the cheapest 200 consecutive steps. In a real server,
+the ledger costs two to three times as much. The CPU caches are then full of the model's data.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
-    """Microseconds of ledger work per engine step, over the cheapest steps."""
+    """The microseconds of ledger work per engine step, over the cheapest steps."""
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
 

@@ -51,7 +51,7 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""For each name, which is also the seed: a module, and the tests (in `tests/`) that should fail."""
+"""For each name, a module, and the tests (in `tests/`) that should fail. The name is the seed."""
 
 SEED = 18
 LIMIT_S = 300
@@ -99,7 +99,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
 
 
 def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
-    """Draw `number` mutants, and yield the changed line and the mutant's text."""
+    """Draw `number` mutants of a module, and yield the changed line and the mutant's text."""
     tree = ast.parse(source)
     count = sum(1 for _ in changes(tree))
     for chosen in sorted(random.Random(seed).sample(range(count), min(number, count))):
@@ -110,7 +110,7 @@ def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
 
 
 def passes(copied: Path, tests: tuple[str, ...]) -> bool:
-    """Whether the tests pass in a copy of the project. Tests that hang count as failed."""
+    """Return whether the tests pass in a copy of the project. Tests that hang count as failed."""
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-q", "-m", "not real"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),

@@ -2,9 +2,9 @@
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
-Each replica serves one of 20 models, and each tenant uses two. If an answer names a label value,
-its count must include all of its requests. In the last measurement, every label of every request
-has a new value. The exit status is 1 if a figure is above its limit.
+Each replica serves one of 20 models, and each tenant uses two models. If an answer names a label
+value, its count must include all requests with this value. In the last measurement, every label of
+every request has a new value. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -49,7 +49,7 @@ HOSTILE_REQUESTS = 60_000
 
 
 def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int) -> pa.Table:
-    """The requests of one minute."""
+    """Requests of one minute."""
     table = query.minute(rng, requests)
     tenant = rng.integers(0, tenants, requests)
     model = (tenant + rng.integers(0, MODELS_EACH, requests)) % MODELS
@@ -66,7 +66,7 @@ def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int)
 
 
 def line(what: str, figure: float, unit: str, most: float) -> bool:
-    """Print a figure beside its limit. Return whether it is above the limit."""
+    """Print a figure beside its limit. Return whether the figure is above the limit."""
     missed = figure > most
     print(
         f"{what:<56} {figure:>8,.2f} {unit:<3} limit {most:,.1f} {unit}{'  MISSED' * missed}",
@@ -76,7 +76,7 @@ def line(what: str, figure: float, unit: str, most: float) -> bool:
 
 
 def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: int) -> int:
-    """Build the rollups of some minutes and ask for statistics.
+    """Build the rollups of some minutes, and compute statistics from them.
 
     Return the number of failed checks.
     """
@@ -89,7 +89,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         table = minute(rng, requests, replicas, tenants)
         shown.append(table.select(["tenant", "replica"]))
         begun = time.process_time()
-        # Load the label sets again, as `tailspan up` does each time.
+        # Load the label sets again, as `tailspan up` does at each start.
         label_sets = LabelSets(label_sets_since(engine, query.FROM_S - 86_400), load_names(engine))
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)

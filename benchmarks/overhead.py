@@ -6,14 +6,14 @@
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run: without tracing, with vLLM's native tracing, and with the plugin. With
---server, one GPU must have memory for all three. With --reasoning, each response begins with
-reasoning, so the plugin searches each chunk for the first content.
+--server, one GPU must have memory for all three servers. With --reasoning, each response begins
+with reasoning, so the plugin searches each chunk for the first content.
 
-In each round, every server gets the same load in turn, so that other programs disturb all equally.
-The servers are restarted for each block, because a process' memory layout affects its speed. CPU
-time is that of the API servers until the server's next turn, so it includes exports, minus the CPU
-time of the idle server. The result is the mean difference in a round, with a 95 % interval
-(bootstrap over rounds).
+In each round, every server gets the same load in turn, so that other programs disturb all servers
+equally. The servers are restarted for each block, because a process' memory layout affects its
+speed. The CPU time of the API servers is measured until the server's next turn, so it includes
+exports. The CPU time of the idle server is subtracted. The result is the mean difference in a
+round, with a 95 % interval (bootstrap over rounds).
 """
 
 import argparse
@@ -43,17 +43,17 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 60.0
-"""Seconds of idle measurement, with 11 to 13 exports. An error of 1 ms per second would change the
-CPU time per request by 0.3 ms."""
+"""Seconds for which an idle server is measured, with 11 to 13 exports."""
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1}
-"""Request parameters that end the reasoning early: each token ends it with a probability of about a
+"""Request parameters that end the reasoning early. Each token ends it with a probability of about a
 tenth."""
 
 BLOCKS = "512"
-"""KV blocks of each of several engines: 65,536 tokens, enough for all requests of a turn."""
+"""Number of KV blocks of each engine. They contain 65,536 tokens, enough for all requests of a
+turn."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -69,7 +69,7 @@ class MeasuredServer:
     """The ids of the processes that run no engine."""
 
     def cpu_s(self) -> float:
-        """CPU seconds of all threads of the API server processes."""
+        """The CPU seconds that all threads of the API server processes have used."""
         total_ns = 0
         for process in self.front_ends:
             for thread in Path(f"/proc/{process}/task").iterdir():
@@ -80,17 +80,17 @@ class MeasuredServer:
 
 @dataclass
 class ServerTurns:
-    """The measurements of one server. A turn is its time under load in one round."""
+    """The measurements of one server. A turn is the server's time under load in one round."""
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
-    """Clock and CPU time in seconds, at the start of each turn and after the last."""
+    """Clock time and CPU time in seconds, at the start of each turn and after the last turn."""
     requests_per_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """CPU seconds per request for each turn, minus those of the idle server."""
+        """CPU seconds per request for each turn, minus the CPU seconds of the idle server."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -125,16 +125,16 @@ def sink_process() -> Iterator[str]:
 
 
 def calls_of(draw: random.Random, requests: int, tokens: int, body: dict[str, Any]) -> list[Call]:
-    """Requests with random prompts of 200 characters. `body`: additional fields."""
+    """Requests with random prompts of 200 characters. `body` contains additional fields."""
     prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(requests)]
     return [Call(prompt=prompt, max_tokens=tokens, body=body) for prompt in prompts]
 
 
 def several_engines(number: int) -> list[str]:
-    """vLLM's arguments for a server with this number of engines."""
+    """Return vLLM's arguments for a server with this number of engines."""
     if number == 1:
         return []
-    # By default, each engine has a gigabyte of KV cache, which is too much for several.
+    # By default, each engine has a gigabyte of KV cache. This is too much for several engines.
     return ["--data-parallel-size", str(number), "--num-gpu-blocks-override", BLOCKS]
 
 
@@ -154,7 +154,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
         "OTEL_SERVICE_NAME": kind,
     }
     if kind != "tailspan":
-        # No plugin has this name, so vLLM does not load Tailspan's.
+        # No plugin has this name, so vLLM does not load Tailspan's plugin.
         environ["VLLM_PLUGINS"] = "none"
     process = subprocess.Popen(
         serve.command(port, arguments, command),
@@ -196,10 +196,7 @@ def block(
     concurrency: int,
     draw: random.Random,
 ) -> dict[str, ServerTurns]:
-    """Start the servers, send load to each once per round, and stop them.
-
-    Return the measurements.
-    """
+    """Start the servers, send load to each server once per round, and stop the servers."""
     servers: list[MeasuredServer] = []
     try:
         for kind in kinds:
@@ -288,7 +285,7 @@ def main() -> int:
 
 
 def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> None:
-    """Print the mean differences within a round, with their intervals."""
+    """Print the means of the differences within a round, with their intervals."""
     kinds = list(blocks[0])
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
@@ -339,7 +336,8 @@ def compared(ours: list[float], native: list[float]) -> str:
 def interval(
     columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
 ) -> tuple[float, float]:
-    """The 95 % interval of a statistic of paired columns, by bootstrap over the rows."""
+    """Return the 95 % confidence interval of a statistic of paired columns, by bootstrap over the
+    rows."""
     draw, rows = random.Random(2), list(zip(*columns, strict=True))
     seen = sorted(
         statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])

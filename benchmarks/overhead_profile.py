@@ -2,10 +2,10 @@
 
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 
-One real server has both, and py-spy samples the Python stacks of its API servers. This avoids the
-differences between servers that hide small costs in `overhead.py`.
+One real server has the plugin and native tracing, and py-spy samples the Python stacks of its API
+servers. In `overhead.py`, differences between servers hide small costs.
 
-A sample counts for the package of its innermost frame; frames of the standard library and of
+A sample counts for the package of its innermost frame. Frames of the standard library and of
 OpenTelemetry count for their caller. Waiting threads and gRPC's own threads are left out.
 Consecutive samples with the same stack and line count once, because the thread waited for a core.
 The interval is a bootstrap over the pieces. Needs py-spy: pip install py-spy.
@@ -43,17 +43,17 @@ from rig.install import ensure
 
 RATE_HZ = 200
 REQUESTS = 60
-"""Requests that are sent again and again."""
+"""The number of requests that are sent again and again."""
 PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
 HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
 WAITS = re.compile(r"(^|\.)(wait|_blocking|select) \(")
-"""Innermost frames of threads that wait. py-spy reports some of them as active."""
+"""The innermost frames of threads that wait. py-spy reports some of these threads as active."""
 SHOWN = 15
-"""Functions of the plugin that are printed."""
+"""The number of functions of the plugin that are printed."""
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """The part of the server to which a stack belongs, and the frame that shows this.
+    """Return the part of the server to which a stack belongs, and the frame that shows this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.
@@ -78,8 +78,8 @@ class Profile:
         self.frames: Counter[tuple[str, str]] = Counter()
 
     def add(self, recorded: dict[str, Any]) -> None:
-        """Add a process' samples, in the format of speedscope: each thread's stacks in order of
-        time."""
+        """Add a process' samples in the format of speedscope, which has each thread's stacks in
+        order of time."""
         names = [f"{each['name']} ({each['file']})" for each in recorded["shared"]["frames"]]
         for thread in recorded["profiles"]:
             for stack, _ in groupby(thread["samples"]):

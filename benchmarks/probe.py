@@ -3,14 +3,15 @@
     python benchmarks/probe.py [--endpoints 100] [--seconds 30]
     python benchmarks/probe.py --vllm       network time alone, with a real vLLM and its plugin
 
-A test server in a separate process measures the time from the end of each request to the first byte
-of its response, as the plugin does.
+Like the plugin, a test server measures the time from the end of each request to the first byte of
+its response.
 
-Schedule: each of 100 endpoints is probed every 5 s, and answers after 4 s. Lateness is the real
-minus the scheduled start. Then `tailspan probe --once` starts all probes at the same time.
+Schedule: each of 100 endpoints is probed every 5 s, and answers after 4 s. The lateness is the real
+start minus the scheduled start. Then `tailspan probe --once` starts all probes at the same time.
 
-Network: probes go through `rig/network_proxy.py`, which adds known delays. The error is the network
-time (the client's first event minus the server's first byte) minus the added delay.
+Network: probes go through `rig/network_proxy.py`, which adds known delays. The network time is the
+client's first event minus the server's first byte. The error is the network time minus the added
+delay.
 """
 
 import argparse
@@ -88,7 +89,7 @@ def _finish(met: Sequence[bool]) -> NoReturn:
 
 
 def _network_of_vllm() -> list[bool]:
-    """Measure the network time of probes to a real vLLM that is otherwise idle."""
+    """Measure the network time of probes to a real vLLM that serves no other requests."""
     with (
         tempfile.TemporaryDirectory() as folder,
         collecting(Path(folder)) as otlp_port,
@@ -215,7 +216,7 @@ async def _network(
 ) -> list[bool]:
     """Print the error of the network time for each delay.
 
-    `seen_s` returns the server's seconds until the first byte, by `probe-` and the trace id.
+    `seen_s` returns the server's seconds until the first byte. A key is `probe-` and the trace id.
     """
     prober = Prober(
         "here",

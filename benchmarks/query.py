@@ -2,8 +2,9 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The rollups of a day are written to SQLite without its rows, which would take 6 GB. A million other
-requests are written and read as rows, and their rollups computed.
+The rollups of a day are written to SQLite. The rows of this day are not written, because they would
+take 6 GB. A million other requests are written and read as rows, and the benchmark computes their
+rollups.
 """
 
 import argparse
@@ -56,7 +57,7 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """The requests of one minute: four models, sixteen replicas and ten tenants of different
+    """Return the requests of one minute: four models, sixteen replicas and ten tenants of different
     traffic."""
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
@@ -98,7 +99,7 @@ def minute(rng: np.random.Generator, requests: int) -> pa.Table:
 
 
 def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
-    """`number` label values: `what-0`, `what-1` and so on."""
+    """Return `number` label values: `what-0`, `what-1` and so on."""
     return np.array([f"{what}-{each}" for each in range(number)])
 
 
@@ -149,7 +150,7 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
 
 
 def day(requests: int, folder: Path) -> None:
-    """Write a day of rollups and query them."""
+    """Write a day of rollups, and run the queries on them."""
     engine = open_database(f"sqlite:///{folder}/day.db")
     begin(engine)
     began = time.process_time()
@@ -215,7 +216,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """A request with every part of its phases. A hundred arrive per second."""
+    """A request with every part of its phases. A hundred requests arrive per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

@@ -53,8 +53,8 @@ def hour(duration_s: float = 3600.0) -> Arrivals:
 
 
 def warming_s() -> tuple[float, float]:
-    """CPU seconds of a process that compiles the replay's loop, and of one that reads it from the
-    cache."""
+    """CPU seconds of a process that compiles the replay's loop, and of a process that reads it from
+    the cache."""
     code = "import time; from replay.loop import warm; warm(); print(time.process_time())"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}

@@ -2,8 +2,9 @@
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes, up to the maximum number of label sets, with every feature and field. In
-the last five minutes, every replica has served `--requests` requests from 20 tenants.
+The benchmark measures fleets of several sizes, up to the maximum number of label sets, with every
+feature and field. In the last five minutes, every replica has served `--requests` requests from 20
+tenants.
 """
 
 import argparse
@@ -71,7 +72,7 @@ OBJECTIVES = Path(__file__).parent.parent / "alerts" / "objectives"
 
 
 def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
-    """The requests of a replica in the last five minutes."""
+    """Requests of a replica in the last five minutes."""
     random = np.random.default_rng(replica)
     latencies = random.lognormal(-1, 1, (5, number)).tolist()
     ago_ns = np.linspace(299, 1, number) * 1e9
@@ -146,7 +147,7 @@ def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
 
 
 def start(replica: int) -> EngineStart:
-    """The start of a replica's engine."""
+    """Start of a replica's engine."""
     of = machine(1)
     return EngineStart(
         replica=f"replica-{replica}",
@@ -225,7 +226,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """The result of a call and its median CPU time in milliseconds."""
+    """Result of a call and its median CPU time in milliseconds."""
     took_ms = []
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -235,14 +236,15 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
-    """Requests in the form in which the exporter counts them."""
+    """Return requests in the form in which the exporter counts them."""
     return RequestBatch.under(batch, ExporterLabels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:
-    """The memory of a replica's recent latencies in kB.
+    """Memory of a replica's recent latencies in kB.
 
-    They are also stored for the model and the tenants, so this is a third of the measured memory.
+    The latencies are also stored for the model and the tenants. So the result is a third of the
+    measured memory.
     """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)

@@ -2,9 +2,9 @@
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine with
-the step model and arguments of the server's telemetry serves the same requests. Front end and
-delivery are constants that are not fitted.
+A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine then
+serves the same requests, with the step model and the arguments from the server's telemetry. The
+durations of front end and delivery are constants that are not fitted.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds in which the step model is fitted. Later requests are compared."""
+"""The seconds in which the step model is fitted. Later requests are compared."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,7 +100,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """The same requests on the simulated engine."""
+    """The results of the same requests on the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(

@@ -3,8 +3,9 @@
     python benchmarks/span_cost.py [--requests 4000]
 
 The plugin and vLLM's native tracing run alternately in one process of the real vLLM's environment.
-Native tracing is measured from its hook at a request's end, the plugin from the HTTP layer, both to
-the serialised export, with the telemetry threads.
+The measurement of native tracing begins at its hook at a request's end. The measurement of the
+plugin begins in the HTTP layer. Each measurement ends with the serialised export, and includes the
+telemetry threads.
 """
 
 import argparse
@@ -29,7 +30,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """The state of a request in vLLM's output processor when the request ends."""
+    """State of a request that vLLM's output processor holds when the request ends."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -56,7 +57,7 @@ def a_state() -> Any:
 
 
 def native(requests: int) -> float:
-    """CPU seconds per request with vLLM's native tracing."""
+    """The CPU seconds per request with vLLM's native tracing."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import (
@@ -157,7 +158,7 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """CPU seconds to encode one span, with OpenTelemetry's encoder and with Tailspan's."""
+    """CPU seconds to encode one span, with OpenTelemetry's and with Tailspan's encoder."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode

@@ -2,7 +2,8 @@
 
     python benchmarks/stores.py [--rows 200000]
 
-SQLite is always measured, PostgreSQL and ClickHouse (chdb) if they are installed.
+SQLite is always measured, PostgreSQL if Debian's package is installed, and ClickHouse if chdb is
+installed.
 """
 
 import argparse
@@ -109,7 +110,7 @@ SIZE = {
 
 
 def measure(url: str, rows: int) -> str:
-    """Rows written and rows read (as Arrow) per second, and bytes per row."""
+    """Return rows written per second, rows read (as Arrow) per second, and bytes per row."""
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]

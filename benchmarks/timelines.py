@@ -4,8 +4,8 @@
     python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md
 
 Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
-request per second, which fill the long windows. Rules are evaluated every 30 s; Tailspan's
-generated file evaluates paging rules every 15 s.
+request per second. These hours fill the long windows. Rules are evaluated every 30 s. In the file
+that Tailspan generates, paging rules are evaluated every 15 s.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and the counter's increase per step (None if the counter is absent)."""
+"""A length in seconds, and the counter's increase per step (None if the counter is absent)."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
@@ -91,7 +91,8 @@ def counter(*stretches: Stretch) -> str:
 
 
 def gauge(*stretches: Stretch) -> str:
-    """A gauge's values in promtool's notation. A stretch's second element is the value itself."""
+    """A gauge's values in promtool's notation. The second element of a stretch is the value
+    itself."""
     return " ".join(f"{value:g}x{length_s // STEP_S - 1}" for length_s, value in stretches)
 
 
@@ -109,7 +110,8 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Tailspan's series before and during a fault: all events, good events, and others."""
+    """Return Tailspan's series before and during a fault: all events, good events, and other
+    series."""
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -132,7 +134,7 @@ _ALL_QUERY: Final = "sum(rate(http_requests_total[{{.window}}]))"
 _BAD_QUERY: Final = 'sum(rate(http_requests_total{code="500"}[{{.window}}]))'
 _HOUR_S: Final = 3_600
 _HANG_S: Final = 600
-"""Seconds until clients of a hung engine give up."""
+"""Seconds after which the clients of a hung engine give up."""
 
 
 def faults() -> list[TimelineFault]:
@@ -143,7 +145,7 @@ def faults() -> list[TimelineFault]:
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # After ten minutes, one client per second disconnects. Each of their requests is bad.
+    # After ten minutes, one client per second disconnects. Each of these clients' requests is bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
@@ -248,7 +250,7 @@ def rules(fault: TimelineFault) -> str:
 
 
 def timeline(fault: TimelineFault, lasts_s: int | None = None) -> Timeline:
-    """When each rule set fires its first alerts.
+    """Return when each rule set fires its first alerts.
 
     Args:
         lasts_s: the observed time in seconds; None for the fault's `lasts_s`.

@@ -2,12 +2,12 @@
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
-Chromium opens each page over a day of requests in SQLite, in every round with a new profile and a
-different minute. Then the same address is opened again, as by a second viewer. "answer" is the time
-until the page's first sentence, "all" until its charts are drawn. Durations come from the page's
-own clock, because a measurement from outside waits until the page is idle. CPU time is that of the
-explorer and its reader processes. The first line has the start: reading the last day, and opening
-the Root cause page before this has ended.
+Chromium opens each page over a day of requests in SQLite. Each round has a new profile and a
+different minute. Then Chromium opens the same address again, like a second viewer. "answer" is the
+time until the page's first sentence, and "all" is the time until its charts are drawn. Durations
+come from the page's own clock, because a measurement from outside waits until the page is idle. The
+CPU time covers the explorer and its reader processes. The first line has the start: reading the
+last day, and opening the Root cause page before the reading has ended.
 """
 
 import argparse
@@ -101,7 +101,7 @@ class Cpu:
 
 @contextmanager
 def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
-    """Run the explorer on a database. Yields its address and its CPU time."""
+    """Run the explorer on a database. Yield its address and its CPU time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -125,7 +125,7 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
 
 
 def opened(tab: Any, address: str) -> tuple[float, float]:
-    """Seconds until the first sentence is painted, and until all charts are drawn."""
+    """The seconds until the first sentence is painted, and until all charts are drawn."""
     began = time.time()
     tab.goto(address, wait_until="commit")
     answered = tab.evaluate("() => window.looking.answer")
@@ -135,14 +135,14 @@ def opened(tab: Any, address: str) -> tuple[float, float]:
 
 
 def pressed(tab: Any) -> float:
-    """Seconds from selecting a range until all charts are drawn."""
+    """The seconds from selecting a range until all charts are drawn."""
     tab.evaluate("() => window.looking.after('click', ['last=6h'])")
     tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
     return float(tab.evaluate("() => window.looking.done"))
 
 
 def dragged(tab: Any) -> float:
-    """Seconds from dragging over a part of the heatmap until this part is explained."""
+    """Return the seconds from dragging over a part of the heatmap until this part is explained."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
@@ -185,7 +185,7 @@ def measure(
     actions: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page, and print a line for opening it and one for each action."""
+    """Measure a page. Print a line for opening the page, and a line for each action."""
     answers, whole, again = RoundTimes(), [], []
     takes = {name: RoundTimes() for name in actions}
     for each in range(rounds):
@@ -196,7 +196,7 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            # Only the first opening counts: the page's data is cached afterwards.
+            # Only the first opening counts, because the page's data is cached afterwards.
             if name == next(iter(actions), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
@@ -248,7 +248,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
 
 
 def requests_at(url: str, end_s: int, number: int) -> list[str]:
-    """Ids of requests from different minutes."""
+    """Return ids of requests from different minutes."""
     engine = open_database(url, create=False)
     names = []
     for each in range(1, number + 1):

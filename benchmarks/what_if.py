@@ -3,9 +3,9 @@
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2]
 
 The model is fitted only from a simulated replica's telemetry. The change is simulated twice: with
-the same arrivals, and with other traffic of the same kind ("new traffic"), which a 95 % interval
-should contain in 90 to 98 % of the cases. Saturated cases, in which the changed replica cannot keep
-up, are counted separately: not reporting the saturation is an error.
+the same arrivals, and with other traffic of the same kind ("new traffic"). In 90 to 98 % of the
+cases, a 95 % interval should contain the value of the new traffic. In saturated cases, the changed
+replica cannot keep up. They are counted separately. A prediction must report the saturation.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""A changed replica is saturated from this median queue time, in seconds."""
+"""A changed replica is saturated if its median queue time is at least this."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def simulated(
 
 
 def recorded(data: Dataset, window: Window) -> Recorded:
-    """The model, fitted to the telemetry of the simulated replica."""
+    """Fit the model to the telemetry of the simulated replica."""
     columns = [*REQUEST_COLUMNS, "http_status"]
     return recorded_of(
         data.request_table().select(columns), data.sample_table(), data.starts, window
@@ -114,9 +114,9 @@ class Figure:
     low: float
     high: float
     same: float
-    """For the same arrivals."""
+    """The true value for the same arrivals."""
     new: float
-    """For new traffic."""
+    """The true value for new traffic."""
 
     @property
     def width(self) -> float:
@@ -132,7 +132,7 @@ class WhatIfResult:
     refused: bool = False
     saturated: bool = False
     missed: bool = False
-    """Whether the case is saturated and the prediction does not report this."""
+    """Return whether the case is saturated and the prediction does not report the saturation."""
     figures: Sequence[Figure] = ()
 
 
@@ -169,7 +169,7 @@ def judged(seed: int, seconds: int) -> WhatIfResult:
 
 
 def table(results: Sequence[WhatIfResult]) -> list[str]:
-    """The lines of the summary."""
+    """Lines of the summary."""
     figures = [each for result in results for each in result.figures]
     columns = [(name, point) for name in METRICS for point in SHOWN]
 

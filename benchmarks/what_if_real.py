@@ -3,11 +3,11 @@
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
     python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server serves the same seeded arrivals twice, which gives the noise. The change is predicted
-from the first run, and then a changed server serves the same arrivals. An error may be 1.5 times
-the noise, or 10 % at P50 and 20 % at P99, whichever is larger. The goal is that four of five cases
-reach this, and that no saturated case is predicted as safe. "No change" and M/M/c (one server for
-each request that can run at the same time) are printed for comparison.
+A real server serves the same seeded arrivals twice, and the difference is the noise. The change is
+predicted from the first run, and then a changed server serves the same arrivals. An error may be
+1.5 times the noise, or 10 % at P50 and 20 % at P99, whichever is larger. The goal is that four of
+five cases stay within this limit, and that no saturated case is predicted as safe. "No change" and
+M/M/c (one server for each request that can run at the same time) are printed for comparison.
 """
 
 import argparse
@@ -58,16 +58,16 @@ class Run:
     servers: int = 1
 
     def seats_in_all(self) -> int:
-        """How many requests can run at the same time on all servers together."""
+        """Return the number of requests that can run at the same time on all servers together."""
         return self.seats * self.servers
 
     def same_servers(self, other: "Run") -> bool:
-        """Whether both runs have the same servers, so that only the load differs."""
+        """Return whether the servers of both runs are the same, so that only the load differs."""
         return replace(self, rate=other.rate) == other
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """The runs by name. `changed` is max_num_seqs in the run that changes it."""
+    """The runs by name. `changed` is the value of max_num_seqs in the run that changes it."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -90,7 +90,7 @@ class RunChange:
 
 
 def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
-    """The cases by name; see `runs_of`."""
+    """The cases by name. For the arguments, see `runs_of`."""
     fewer, more = f"seats_{changed}", f"seats_{seats}"
     return {
         fewer: RunChange("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),
@@ -108,7 +108,7 @@ def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
 
 
 def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
-    """A Poisson load: send times, and prompts of which a third share a long beginning.
+    """A Poisson load: send times, and prompts. A third of the prompts share a long beginning.
 
     Args:
         seconds: length of the recorded load, after the warm-up.
@@ -151,7 +151,7 @@ def percentile(found: Recorded, name: str, point: str) -> float:
 
 
 def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) -> float:
-    """A quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
+    """Return a quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
     load = arrivals_per_s * service_s
     if load >= servers:
         return math.inf
@@ -179,7 +179,7 @@ def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
 
 
 def within(error: float, noise: float, point: str) -> bool:
-    """Whether a prediction's error is within the target."""
+    """Return whether a prediction's error is within the target."""
     return abs(error) <= max(1.5 * noise, ALLOWED[point])
 
 

@@ -1,9 +1,8 @@
 """Caches the counts of the newest time steps of 15 s, until requests are added to a step.
 
-Counts of the newest ten minutes are not stored, because late requests may still arrive. Counting
-them every 15 s would take most of the CPU time under high load. The writer of requests marks each
-step that got requests (`store.alerting.slo_marks`). An evaluator removes the marks that it has
-read, so only one evaluator may run (`store.leases`).
+The counts of the newest ten minutes are not stored, because late requests may still arrive. The
+writer of requests marks each step that got requests (`store.alerting.slo_marks`). An evaluator
+removes the marks that it has read, so only one evaluator may run (`store.leases`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +31,8 @@ class _Added(NamedTuple):
 
 
 class CountCache:
-    """Not thread-safe. No other process may evaluate objectives in the same database."""
+    """The cache is not thread-safe. No other process may evaluate objectives in the same
+    database."""
 
     def __init__(self, count: Count = count_requests) -> None:
         self._count = count
@@ -42,7 +42,7 @@ class CountCache:
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
     def add_marks(self, marks: Iterable[Mark]) -> None:
-        """The marked steps are counted again."""
+        """Record that the marked steps must be counted again."""
         for mark in marks:
             if mark.source == PROBE_SOURCE:
                 continue
@@ -52,7 +52,8 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Record from when on every added request has a mark. Only the first call has an effect."""
+        """Record that every request added after `now_s` has a mark. Only the first call has an
+        effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 
@@ -66,13 +67,14 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """As `counting.count_requests`. `to_s` must be the end of a step."""
+        """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
+        step."""
         if isinstance(goodput, GoodProbes):  # probes are few, so they are counted again each time
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # If a row from a better source replaces a row of the same request in another step, the step
-        # of the replaced row gets no mark.
+        # A row from a better source may replace a row of the same request in a different step. The
+        # step of the replaced row then gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -106,7 +108,7 @@ class CountCache:
         return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """The counts of older steps are usually stored by now."""
+        """Remove steps before `until_s`, whose counts are usually stored by now."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:

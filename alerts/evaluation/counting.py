@@ -1,13 +1,12 @@
 """Count an objective's good and bad requests in time steps of 15 s.
 
-A request counts in the step in which it ended. A request in flight that already misses the
-objective counts in the step of its last report (`in_flight_verdicts`), until its row replaces the
-report. Counts of steps that ended more than `SETTLED_S` ago are stored; newer steps are counted
-each time.
+A request counts in the step in which it ended. If a request in flight already misses the objective,
+it counts in the step of its last report (`in_flight_verdicts`). When it ends, its row replaces the
+report. The counts of a step are stored `SETTLED_S` after its end.
 
 Counting begins at the start of the newest data without a gap of more than `MAX_GAP_S`
-(`history_start_s`). An earlier row, such as a span that was sent days late, is not counted, because
-other requests of its time may be missing.
+(`history_start_s`). Earlier rows are not counted, because other requests of that time may be
+missing.
 """
 
 from collections import Counter
@@ -52,18 +51,19 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""Counts are stored this long after a step. Senders stop retrying long before."""
+"""The counts of a step are stored this many seconds after its end. Senders stop retrying long
+before."""
 LONGEST_REQUEST_S: Final = 3600
-"""Longer requests are missing in the stored counts."""
+"""Longer requests are missing from the stored counts."""
 MAX_GAP_S: Final = 300
-"""Counting begins after a longer gap. The same as the shortest window of a paging alert, and the
-limit for late requests on `/metrics`."""
+"""Counting begins after a longer gap in the data. `/metrics` counts later requests as late."""
 CHUNK_S: Final = 6 * 3600
-"""Counts are computed and stored in chunks of this length."""
+"""Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
 """Maximum number of requests in memory at the same time."""
 EVALUATION_S: Final = STEP_S
-"""The evaluator's interval. Every window is a multiple, so its stored counts are exact."""
+"""The evaluator's interval. Every window is a multiple of it, so the window's stored counts are
+exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
@@ -82,11 +82,11 @@ class Count(Protocol):
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Verdicts on the requests that ended in (from, to]."""
+        """The counts of verdicts on the requests that ended in (from, to]."""
 
 
 def cached(count: Count) -> Count:
-    """The groups of an objective share one query per time range."""
+    """A cached `count`. The groups of an objective then share one query per time range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -108,7 +108,8 @@ def cached(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """In steps of one second, for time ranges that begin or end within a step of 15 s; cached."""
+    """A cached function that counts in steps of one second. Use it for ranges that begin or end
+    within a step of 15 s."""
     count_cached = cached(count_requests)
 
     def count(
@@ -129,8 +130,8 @@ class Tally(NamedTuple):
     """The counts of an objective over a time range.
 
     `history` counts requests, or time slices if the objective has them. `real` is `history` without
-    simulated requests, and the same object if there are none. `since_s` is the start of the counts.
-    `counts` always counts requests.
+    simulated requests. If there are no simulated requests, `real` is the same object. `since_s` is
+    the start of the counts. `counts` always counts requests.
     """
 
     history: History
@@ -145,7 +146,11 @@ class Tally(NamedTuple):
         return EventCounts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
-        """By reason. `after_s`: one of the `instants` that `read_tally` received, if any."""
+        """Number of excluded requests by reason.
+
+        Args:
+            after_s: one of the `instants` that `read_tally` received, if any.
+        """
         return {
             name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
             for name in ("aborted", "client_error", "unknown")
@@ -164,9 +169,9 @@ def read_tally(
     """The counts of an objective in (from, to], in unix seconds. Does not write to the store.
 
     Args:
-        count: for steps that are not stored yet; None for `by_second`.
-        instants: only between these, `from_s` and `to_s` may the history be summed, because the
-            database sums each interval, which is fast for long ranges. None: any range.
+        count: counts the steps that are not stored yet; None for `by_second`.
+        instants: the history may be summed only between these instants, `from_s` and `to_s`. The
+            database then sums each interval, which is fast for long ranges. None allows any range.
     """
     slices = goodput.slices
     if slices:
@@ -224,7 +229,7 @@ def step_counts(
 ) -> list[HistoryBucket]:
     """The counts in (from, to] by step, over all groups. Does not write to the store.
 
-    With time slices, the events of a step are the slices that end in it.
+    With time slices, the events of a step are the slices that end in the step.
 
     Args:
         from_s: unix seconds; a multiple of the step.
@@ -274,7 +279,7 @@ def _request_steps(
 
 
 def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> EventCounts:
-    """In (from, to], only from the stored requests."""
+    """The counts in (from, to], computed only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
@@ -321,11 +326,11 @@ def store_tally(
 
 
 def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
-    """An empty range at the instant at which counting begins. None without data, or with only old
+    """Return an empty range at the instant at which counting begins, or None if there is no recent
     data.
 
-    Data is old, such as a span that was sent days late, if it ended more than `MAX_GAP_S` ago, and
-    longer ago than it covers.
+    Data is not recent if it ended more than `MAX_GAP_S` ago, and longer ago than it covers. A span
+    that was sent days late is an example.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -340,10 +345,11 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 
 
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
-    """When counting began, in unix seconds; None without data.
+    """Return when counting began, in unix seconds, or None if there is no data.
 
-    Counting began at the start of the continuous data (no gap of more than `MAX_GAP_S`) before the
-    earliest stored count of any objective, or else of the newest continuous data before `at_s`.
+    Counting began at the start of the continuous data before the earliest stored count of any
+    objective. Without stored counts, it began at the start of the newest continuous data before
+    `at_s`. Continuous data has no gap of more than `MAX_GAP_S`.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)
@@ -379,8 +385,8 @@ def count_requests(
     """Count an objective's requests or probes in (from, to], by bucket and verdict.
 
     A bucket includes the bad requests in flight that were last reported in it. Simulated requests
-    are counted separately. If `goodput` describes one group, all groups are counted. Requests that
-    were received before `received_from_s` are not read.
+    are counted separately. If `goodput` describes one group, the result has the counts of all
+    groups. Requests that were received before `received_from_s` are not read.
     """
     if isinstance(goodput, GoodProbes):
         return count_probes(engine, goodput, from_s, to_s, bucket_s, LONGEST_REQUEST_S)
@@ -428,8 +434,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # After the rows, so that no request is counted twice. A row that arrives in between is counted
-    # by the next evaluation.
+    # Read the requests in flight after the rows, so that no request is counted twice. The next
+    # evaluation counts a row that arrives in between.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])
@@ -444,7 +450,7 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """By bucket, whether simulated, and index of the group."""
+    """Count the bad requests in flight by bucket, simulation, and index of the group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

@@ -1,7 +1,7 @@
 """Computes from the stored requests whether the alerts of objectives fire.
 
-The decisions equal those of the generated Prometheus rules. Each multiple of 15 s is evaluated
-once, after a pause too, so a restart changes no result.
+The decisions equal those of the generated Prometheus rules. The evaluator evaluates each multiple
+of 15 s once. After a pause, it evaluates the missed instants, so a restart changes no result.
 
 If the clock was ahead, evaluation resumes after the last alert in the past, at most
 `LONGEST_PAUSE_S` ago. Incidents that began in the future are ended.
@@ -46,27 +46,27 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""An alert about older missed instants is too late to help."""
+"""Older missed instants are not evaluated, because an alert would be too late to help."""
 BEHIND_S: Final = 60
-"""If the last evaluation is further ahead, the clock was wrong. Otherwise, the evaluator waits."""
+"""If the last evaluation is further in the future than this, the clock was wrong. Otherwise, the
+evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""After an evaluation that counted old requests and exceeded the interval, the next such recount
-waits for this multiple of its duration. Otherwise, a sender of old requests could delay an alert.
-"""
+"""If counting old requests exceeds the interval, the next recount waits for this multiple of its
+duration. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
-"""Evaluate an instant this much later, when its last rows have arrived."""
+"""Each instant is evaluated this much later, when its last rows have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Collectors commit up to a hundred per second, so one read covers at least 20 s."""
+"""Collectors commit up to a hundred transactions per second, so one read covers at least 20 s."""
 
 
 class Evaluator:
     """Evaluates objectives from the store.
 
     Args:
-        objectives: those that Prometheus counts are skipped.
-        keep_s: the retention of requests; None if unlimited.
-        alone: whether no other process evaluates objectives in the same database, so that counts
-            can be cached. None: whether only one process can write to it.
+        objectives: objectives that Prometheus counts are skipped.
+        keep_s: the retention of requests, or None if it is unlimited.
+        alone: True if no other process evaluates objectives in the same database. Counts are then
+            cached. None means True if only one process can write to the database.
         elapsed_s: a monotonic clock.
     """
 
@@ -133,7 +133,8 @@ class Evaluator:
         """Count the steps again that received requests since the last call.
 
         Returns:
-            Whether steps older than 2 · `SETTLED_S` are counted now. If they must wait, their marks
+            True if steps older than 2 · `SETTLED_S` are counted now. If these steps must wait,
+                their marks
                 stay.
         """
         settled_s = now_s - 2 * SETTLED_S
@@ -159,9 +160,10 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """From when on the stored counts are incomplete; None without marks.
+        """The time from which the stored counts are incomplete, or None without marks.
 
-        `extend`: the history may now begin earlier, if the data before its start is continuous.
+        If `extend` is set, the history may begin earlier, if the data before its start is
+        continuous.
         """
         if not marks:
             return None
@@ -184,8 +186,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # Each instant is evaluated only once, and the first request or probe may still end at
-            # this one.
+            # Each instant is evaluated only once. The first request or probe may still end at this
+            # instant.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -205,7 +207,7 @@ class Evaluator:
         store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires, so first check sums that the database computes.
+            # Usually no alert fires. So check the sums first, which the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -232,7 +234,6 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """The instant after which the clock was ahead."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -279,7 +280,7 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """End the incidents that began in the future, and remove future instants from the others."""
+    """End the incidents that began in the future, and remove future instants from all others."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

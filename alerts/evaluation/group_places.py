@@ -1,12 +1,12 @@
-"""Choose the groups of an objective that are counted separately, that is, have a *place*.
+"""Choose the groups of an objective that are counted separately. Such a group has a *place*.
 
 All other groups are counted as `other`. Clients can invent names, so the numbers of places and of
 stored candidates are limited:
 
-- a free place goes to the group that had requests in the most hours, then the most requests;
-- a group loses its place only to one with more than twice as many hours, of which only those of the
-  last day count. An invented name cannot replace a tenant with 12 hours in the last week;
-- groups with an open incident, or in the objective's `reserved`, keep their place.
+- A free place goes to the group that had requests in the most hours.
+- A group loses its place only to a group with more than twice as many hours. For the group without
+  a place, only the last day counts.
+- A group with an open incident, or in the objective's `reserved`, keeps its place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,17 +34,17 @@ from store.queries import Window, newest_request_unix_ns
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
 MAX_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of candidates per objective."""
+"""Maximum number of candidates for a place per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""A week of hours counts for a group with a place, because some have no requests at weekends."""
+"""The last week counts for a group with a place. Some groups have no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""So that a start is fast."""
+"""The first assignment reads only this many seconds, so that a start is fast."""
 
 
 class Candidates:
-    """The most active groups, with their hours with requests."""
+    """The most active groups, with the hours in which they had requests."""
 
     def __init__(self, most: int = MAX_CANDIDATES) -> None:
         self._most = most
@@ -54,7 +54,7 @@ class Candidates:
         return len(self._seen)
 
     def add(self, group: Group, hour: int, requests: int) -> None:
-        """Add a group's requests in an hour."""
+        """Add a number of requests that a group had in an hour."""
         hours, before = self._seen.get(group, (set(), 0))
         self._seen[group] = (hours | {hour}, before + requests)
         if len(self._seen) > 2 * self._most:
@@ -69,17 +69,17 @@ class Candidates:
         }
 
     def hours(self, group: Group) -> int:
-        """The number of hours in which a group had requests."""
+        """Number of hours in which a group had requests."""
         return len(self._seen[group][0]) if group in self._seen else 0
 
     def ranked(self) -> list[Group]:
-        """The groups, the most active first."""
+        """Groups, the most active first."""
         return sorted(self._seen, key=lambda each: (-self.hours(each), -self._seen[each][1], each))
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceChanges:
-    """Groups that receive a place, and groups that lose theirs."""
+    """Groups that receive a place, and the groups that lose theirs."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
@@ -91,10 +91,10 @@ def assign_places(
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
 ) -> PlaceChanges:
-    """Free places go to the most active candidates.
+    """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
-        placed_hours: the hours with requests of each group that has a place.
+        placed_hours: number of hours with requests of each group with a place.
         fixed: groups that keep their place.
     """
     placed: list[Group] = []
@@ -119,7 +119,8 @@ def assign_places(
 def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
-    """Add the groups of requests received, or of probes due, in [from_s, to_s)."""
+    """Add the groups of requests that were received, or of probes that were due, in [from_s,
+    to_s)."""
     window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
     if isinstance(goodput, GoodProbes):
         names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
@@ -141,7 +142,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the selected rows. `codes` (n,) are verdicts, `at_unix_ns` (n,) times."""
+    """Add the groups of the selected rows, with verdicts `codes` (n,) and times `at_unix_ns`
+    (n,)."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -159,7 +161,7 @@ def _add(
 
 
 class GroupPlaces:
-    """Chooses from the stored requests which groups have a place."""
+    """Chooses the groups that have a place, based on the stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine
@@ -169,17 +171,18 @@ class GroupPlaces:
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Load the places from the store, before the first evaluation."""
+        """Load from the store which groups have a place, before the first evaluation."""
         for each in objectives:
             if isinstance(each.indicator, GoodEvents) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
 
     def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """The groups with a place at the last update. Callable from any thread."""
+        """Groups that had a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
     def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """One objective per place, `other` first. Places are assigned again every `EVERY_S`."""
+        """One objective for each group with a place, `other` first. Places are assigned again every
+        `EVERY_S`."""
         goodput = objective.indicator
         assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
@@ -214,7 +217,8 @@ class GroupPlaces:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # Only `candidates` has the hours that are not stored yet, and those in `other`.
+                # Only `candidates` has the hours of groups in `other`, and hours that are not
+                # stored yet.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)
@@ -240,9 +244,9 @@ class GroupPlaces:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """One objective per place, `other` first. Does not write to the store.
+    """One objective for each group with a place, `other` first. Does not write to the store.
 
-    Before the first evaluation, the groups that would get a place.
+    Before the first evaluation, these are the groups that would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
@@ -265,7 +269,7 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective with groups by one per group that `engine` may access.
+    """Replace each objective that has groups with one objective per group that `engine` may access.
 
     Does not write to the store.
     """

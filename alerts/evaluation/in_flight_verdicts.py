@@ -24,11 +24,11 @@ from telemetry.requests import RequestTimeline
 BoolArray = NDArray[np.bool_]
 _BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 KNOWN: Final = ("ttft_s", *SELECTED_BY)
-"""The fields that verdicts use, besides the age."""
+"""Fields of a request in flight that verdicts use, besides its age."""
 
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
-    """Bad now, but not at the previous report."""
+    """The requests that are bad now but were not bad at their previous report."""
     columns = columns_of_reports(reports, KNOWN)
     age_s = np.array([each.age_s for each in reports], np.float64)
     before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
@@ -46,7 +46,8 @@ def columns_of_reports(
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
-    """Which ended requests were bad at their last report. Depends only on the stored rows."""
+    """The ended requests that were bad at their last report in flight. Only the stored rows
+    matter."""
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
     columns = {
@@ -56,12 +57,13 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 
 
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
-    """Which requests were bad at a given age. A request whose group is not yet certain is not.
+    """Return which requests were bad at a given age. A request is not bad while its group is not
+    certain.
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: those in `KNOWN`. A TTFT above the age counts as unknown.
-        age_s: (n,); NaN if the request was not reported.
+        columns: the columns in `KNOWN`. A TTFT above the age counts as unknown.
+        age_s: NaN if the request was not reported (n,).
 
     Returns:
         (n,) bool.

@@ -1,8 +1,8 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose, from one that just
-meets the objective to one that alerts. An incident ends with its last alert, after `QUIET_S`
-seconds without one.
+A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose. Before the rise,
+the rate just met the objective. After it, the rate just triggers an alert. An incident ends with
+its last alert, after `QUIET_S` seconds without an alert.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -18,7 +18,7 @@ from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
-"""A shorter break of the alert creates no second incident."""
+"""A shorter pause of the alert creates no second incident."""
 MINUTE_S: Final = 60
 
 
@@ -30,9 +30,9 @@ class Incident:
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: over the long window of the severity's shortest pair.
+        peak_burn: the highest burn rate over the long window of the severity's shortest pair.
         ended_s: `last_s` if the incident is over, otherwise None.
-        simulated: whether the alert fires only because of simulated requests.
+        simulated: True if the alert fires only because of simulated requests.
     """
 
     slo: str
@@ -56,7 +56,7 @@ def advance(
     """Evaluate one severity of an objective at an instant.
 
     Args:
-        history: at least as far back as the longest window.
+        history: the counts, at least over the longest window.
 
     Returns:
         The incident, with `ended_s` if it is over, or None.
@@ -80,10 +80,10 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """The t that maximises bad(t) − k · all(t), which count the events since t.
+    """The most likely start of a burn: the t that maximises bad(t) − k · all(t).
 
-    k = (r₁ − r₀) / (ln r₁ − ln r₀). r₀: the rate of bad events that just meets the objective. r₁:
-    the rate that just alerts (Lucas, 1985).
+    bad(t) and all(t) count the events since t. k = (r₁ − r₀) / (ln r₁ − ln r₀). r₀ is the rate of
+    bad events that just meets the objective. r₁ is the rate that just alerts (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -98,10 +98,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """The share of the period's budget that a burn spent; None without events.
+    """Share of the period's budget that a burn spent, or None without events.
 
-    Time without data counts as good, at the request rate of the time with data. For a burn in two
-    calendar periods, the later period's budget.
+    Time without data counts as good, at the request rate of the time with data. If a burn lies in
+    two calendar periods, the later period's budget counts.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

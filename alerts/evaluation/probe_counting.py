@@ -1,4 +1,4 @@
-"""Count an objective's good and bad probes, in the time step in which they ended."""
+"""Count an objective's good and bad probes. A probe counts in the time step in which it ended."""
 
 from collections.abc import Iterator
 
@@ -21,10 +21,10 @@ _HOUR_S = 3600
 def count_probes(
     engine: Engine, indicator: GoodProbes, from_s: int, to_s: int, bucket_s: int, lead_s: int
 ) -> list[SloCount]:
-    """The verdicts on probes that ended in (from, to], by bucket.
+    """The counts of verdicts on the probes that ended in (from, to], by bucket.
 
-    If `indicator` describes one group, all groups are counted. Probes that were due more than
-    `lead_s` before `from_s` are not.
+    If `indicator` describes one group, the result has all groups. Probes that were due more than
+    `lead_s` before `from_s` are not counted.
     """
     part = indicator.part
     whole = part.whole if part else indicator
@@ -57,7 +57,6 @@ def count_probes(
 
 
 def _hours(from_s: int, to_s: int) -> Iterator[Window]:
-    """So that few probes are in memory at a time."""
     for start_s in range(from_s, to_s + 1, _HOUR_S):
         yield Window(start_s * _NS, min(start_s + _HOUR_S, to_s + 1) * _NS)
 

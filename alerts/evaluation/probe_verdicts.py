@@ -28,13 +28,13 @@ _NOT_SENT: Final = pa.array([each.value for each in ProbeOutcome if not each.sen
 
 
 def columns_of_probes(*expressions: Expression | None) -> tuple[str, ...]:
-    """The columns that the verdicts on these expressions need."""
+    """Columns of probes that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     return tuple(dict.fromkeys(["outcome", *WAIT_PARTS, *(each for each in named if each != WAIT)]))
 
 
 def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table:
-    """Probes that need not be in the store."""
+    """A table of probes that need not be in the store."""
     return pa.table(
         {
             name: pa.array([getattr(each, name) for each in probes], arrow_type(name, Probe))
@@ -44,7 +44,8 @@ def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table
 
 
 def lasted_s(table: pa.Table) -> pa.ChunkedArray:
-    """From each probe's intended start to its end or failure. `table` has `WAIT_PARTS`."""
+    """Time from the intended start of each probe to its end or failure. `table` has
+    `WAIT_PARTS`."""
     first, *rest = (pc.fill_null(table[name], 0.0) for name in WAIT_PARTS)
     for each in rest:
         first = pc.add(first, each)
@@ -52,12 +53,12 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Seconds; null if the connection was never established."""
+    """The seconds of each wait, or null if the connection was never established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 
 def judge_probes(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
-    """(n,) int8: indices into VERDICTS, or NOT_SELECTED. `table` has the columns of
+    """Verdicts as indices into VERDICTS, or NOT_SELECTED (n,) int8. `table` has the columns of
     `columns_of_probes`."""
 
     outcome = table["outcome"].cast(pa.string())

@@ -1,15 +1,14 @@
 """Verdicts on single requests: whether an objective selects a request, and whether it was good.
 
-Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown, and so
-is an expression that the other comparisons do not decide.
+Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
 - If `good` is unknown, the request is excluded.
-- A request is bad if it failed, or was refused with 429, 5xx or without a status. Another 4xx is
-  the client's mistake, and excluded.
-- The latencies of a cancelled request are lower bounds (docs/decisions/012). It is bad if they miss
-  the objective, good if no continuation could miss it, and otherwise excluded.
+- A request is bad if it failed, or if the server refused it with 429, 5xx or without a status. Any
+  other 4xx status is the client's error and does not count.
+- The latencies of a cancelled request are lower bounds (docs/decisions/012). The request is bad if
+  they miss the objective, and good if no continuation could miss it. Otherwise it is excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """
@@ -26,7 +25,7 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class RequestVerdict(StrEnum):
-    """All verdicts except good and bad exclude the request."""
+    """Verdict on a selected request. All verdicts except good and bad exclude the request."""
 
     GOOD = "good"
     BAD = "bad"
@@ -57,12 +56,13 @@ class AtLeast:
 
 
 def selects(where: Expression | None, request: RequestTimeline) -> bool:
-    """Whether the objective selects the request. None selects every request."""
+    """Return whether the objective selects the request. If `where` is None, it selects every
+    request."""
     return where is None or _evaluate(where, request) is True
 
 
 def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
-    """The verdict on a selected request."""
+    """Verdict on a selected request."""
     if request.outcome is Outcome.ERROR:
         return RequestVerdict.BAD
     if request.outcome is Outcome.REJECTED:
@@ -80,7 +80,7 @@ def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
 
 
 def clients_fault(http_status: int | None) -> bool:
-    """A 4xx status other than 429."""
+    """Return whether the status is the client's error: a 4xx status other than 429."""
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
@@ -102,14 +102,14 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with fewer than two meets every limit."""
+"""Time between tokens of a response with fewer than two tokens. This time meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The phase after each phase. If it has no value, the client cancelled before it, and the duration
-is a lower bound."""
+"""The phase that follows each phase. If the next phase has no value, the duration is a lower
+bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""Lower bounds if the client cancelled."""
+"""Fields that are lower bounds if the client cancelled."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
@@ -160,7 +160,8 @@ def _compare(comparison: FieldComparison, value: Literal | AtLeast | None) -> bo
     compare = OPERATORS[comparison.operator]
     threshold = comparison.value
     if isinstance(value, AtLeast):
-        # A lower bound decides only if every larger value gives the same result.
+        # A comparison with a lower bound is decided only if every larger value gives the same
+        # result.
         decided = value.value_s > float(threshold) or (
             value.value_s == threshold and comparison.operator in ("<", ">=")
         )

@@ -1,4 +1,5 @@
-"""The status of an objective: remaining budget, burn rates, time until it is spent. Pure."""
+"""The status of an objective: remaining budget, burn rates, time until the budget is spent.
+Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ from alerts.periods import PeriodBounds
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveStatus:
-    """The status of an objective at an instant; None means unknown.
+    """The status of an objective at an instant. Unknown values are None.
 
     Args:
-        period: the counts from the period's start to now.
-        covered: the share of the period that the counts cover.
+        period: counts from the period's start to now.
+        covered: share of the period that the counts cover.
         budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
         exhausted_in_s: seconds until the budget is spent at the current burn rate (over
-            `burning_s`). None if it lasts until a calendar period ends.
+            `burning_s`), or None if it lasts until a calendar period ends.
     """
 
     objective: Objective
@@ -42,13 +43,13 @@ class ObjectiveStatus:
 
     @property
     def severity(self) -> str | None:
-        """The most urgent of the pairs that fire; None if no pair fires."""
+        """The most urgent severity of the pairs that fire, or None if no pair fires."""
         firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
         return firing[0] if firing else None
 
     @property
     def lasts_the_period(self) -> bool:
-        """At the current burn rate."""
+        """Return whether the budget lasts until the period ends, at the current burn rate."""
         if self.budget_left is None or self.budget_left <= 0:
             return False
         if self.objective.calendar:
@@ -57,20 +58,21 @@ class ObjectiveStatus:
 
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
-    """The starts of the alert windows that end at an instant."""
+    """Starts of the alert windows that end at an instant."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
-    """The starts of all windows that the status needs."""
+    """Starts of all windows that the status at an instant needs."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
 def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
-    """None if the burn rate is 0, or if the calendar period ends before."""
+    """Seconds until the budget is spent, or None if the rate is 0 or the calendar period ends
+    first."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -87,7 +89,7 @@ def status_at(
     excluded: Mapping[str, int],
     at_s: int,
 ) -> ObjectiveStatus:
-    """`history` has the counts of the whole period."""
+    """An objective's status. `history` has the counts of the whole period."""
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}
@@ -112,6 +114,7 @@ def status_at(
 
 
 def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Time without data counts as good, at the request rate of the time with data."""
+    """The share of the budget that is left. Time without data counts as good, at the usual request
+    rate."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

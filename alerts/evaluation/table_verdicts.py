@@ -1,7 +1,7 @@
 """Verdicts on many requests: the rules of `request_verdicts` on the columns of an Arrow table.
 
-A request without an outcome is in flight (`in_flight_verdicts`): its durations are lower bounds,
-and a comparison with a missing value is undecided, not "unknown".
+A request without an outcome is in flight (`in_flight_verdicts`), and its durations are lower
+bounds. A comparison with a missing value is then undecided, not "unknown".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,10 +35,10 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""Additional columns if the client cancelled the request."""
+"""Additional columns for requests that the client cancelled."""
 
 VERDICTS: Final = tuple(RequestVerdict)
-"""In the order of the codes of `judge_table`."""
+"""The verdicts in the order of the codes of `judge_table`."""
 
 NOT_SELECTED: Final = -1
 
@@ -53,14 +53,14 @@ FUNCTIONS: Final = {
 
 
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
-    """The columns that the verdicts on these expressions need."""
+    """Columns that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     needed = [column for field in named for column in ALSO_NEEDED.get(field, ())]
     return tuple(dict.fromkeys([*ALWAYS, *named, *needed]))
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Requests that need not be in the store."""
+    """A table of requests that need not be in the store."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 
@@ -71,7 +71,7 @@ def _array(requests: RequestRows, name: str) -> pa.Array:
 
 
 def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
-    """(n,) int8: indices into VERDICTS, or NOT_SELECTED. `table` has the columns of
+    """Verdicts as indices into VERDICTS, or NOT_SELECTED (n,) int8. `table` has the columns of
     `columns_of`."""
     outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
     aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
@@ -128,8 +128,7 @@ def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray)
 def holds(
     expression: Expression, leaf: Callable[[FieldComparison | IsUnknown], pa.ChunkedArray]
 ) -> pa.ChunkedArray:
-    """By Kleene's logic: true, false, or null if unknown. `leaf` evaluates a comparison for each
-    row."""
+    """The value for each row: true, false, or null if unknown. `leaf` evaluates a comparison."""
     match expression:
         case FieldComparison() | IsUnknown():
             return leaf(expression)
@@ -151,7 +150,7 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """A field's values, and which are only lower bounds; None if all are exact."""
+    """A field's values, and which are only lower bounds, or None if all values are exact."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)

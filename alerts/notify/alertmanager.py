@@ -1,7 +1,8 @@
 """Messages for Alertmanager's v2 API.
 
-A firing alert is sent again every minute, and resolved four minutes after the last message, as by
-Prometheus. The labels equal those of the generated rules, so that Alertmanager merges both.
+Like Prometheus, Tailspan sends a firing alert again every minute. Alertmanager resolves the alert
+four minutes after the last message. The labels equal those of the generated rules, so that
+Alertmanager merges the alerts.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).

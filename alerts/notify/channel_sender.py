@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once: after a crash before the result is stored, the message is sent again with
-the same key (docs/decisions/093). Each channel has its own sender, so that a slow one does not
-delay the others.
+Delivery is at least once. If the process crashes before it stores the result, it sends the message
+again with the same key (docs/decisions/093). Each channel has its own sender, so that a slow
+channel does not delay the others.
 """
 
 import math
@@ -39,7 +39,7 @@ RENDER: Final[Mapping[ReceiverType, Callable[[Channel, IncidentMessage, int], Ch
 
 
 class DeliveryResult(StrEnum):
-    """A `dead` message is never retried."""
+    """Result of an attempt. A `dead` message is never retried."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -48,7 +48,7 @@ class DeliveryResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`repeat`: whether the notification had been delivered before."""
+    """An attempt to deliver. `repeat` means that the notification had been delivered before."""
 
     row: Notification
     result: DeliveryResult
@@ -61,7 +61,7 @@ class ChannelSender:
 
     Args:
         newest: returns the message of a row with the current numbers.
-        clock_s: unix seconds.
+        clock_s: returns the time in unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
 
@@ -96,7 +96,7 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message; True ends the call.
+            stop: called before each message. If it returns True, this call ends.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:
@@ -139,7 +139,8 @@ class ChannelSender:
 def _row_after_attempt(
     row: Notification, answer: ChannelResponse, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, DeliveryResult]:
-    """If a repeated attempt fails, the row stays delivered."""
+    """The row and the result after an attempt. If a repeated attempt fails, the row stays
+    delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is DeliveryVerdict.DELIVERED:
         delivered = replace(

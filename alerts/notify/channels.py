@@ -22,7 +22,7 @@ class Channel:
 
     Args:
         name: unique; it appears in the outbox, in the log and on `/metrics`.
-        url: may contain a token.
+        url: the address, which may contain a token.
         key: PagerDuty's routing key, or a webhook's signing key.
     """
 
@@ -35,14 +35,14 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """To remove from a receiver's response."""
+        """Secrets to remove from a receiver's response."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPost:
-    """A POST of JSON. `path` is appended to the channel's address."""
+    """A POST request with a JSON body. `path` is appended to the channel's address."""
 
     body: bytes
     path: str = ""
@@ -50,4 +50,4 @@ class ChannelPost:
 
 
 REPEAT_S = 60
-"""As Prometheus sends a firing alert to Alertmanager again."""
+"""Interval at which a firing alert is sent again, as in Prometheus."""

@@ -27,9 +27,9 @@ def compose(
     """The message about an incident.
 
     Args:
-        status: at the last alert of the incident, or after its end.
-        history: at least over the longest window.
-        likely_cause: one sentence; None if unknown.
+        status: the status at the last alert of the incident, or after its end.
+        history: the counts, at least over the longest window.
+        likely_cause: one sentence, or None if unknown.
     """
     own = {
         pair: state for pair, state in status.states.items() if pair.severity == incident.severity

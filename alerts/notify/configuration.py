@@ -1,7 +1,7 @@
-"""Read `notify.yaml`: the channels, and the severities that each receives.
+"""Read `notify.yaml`: the channels, and the severities that each channel receives.
 
-An error never contains an address or a key. These are in the file itself (`url`), in an environment
-variable (`url_env`) or in another file (`url_file`).
+Addresses and keys are in the file itself (`url`), in an environment variable (`url_env`) or in
+another file (`url_file`). Error messages never contain them.
 """
 
 import re
@@ -28,7 +28,7 @@ _SECRETS: Final[Mapping[ReceiverType, tuple[str, ...]]] = {
     ReceiverType.SLACK: ("url",),
     ReceiverType.PAGERDUTY: ("url", "routing_key"),
 }
-"""The secret keys of each kind of channel."""
+"""For each kind of channel, the keys whose values are secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
 
     Args:
         path: paths in the file are relative to its folder.
-        environ: for `…_env`.
+        environ: the environment variables for `…_env`.
 
     Raises:
         DocumentError: the file is invalid, or a reference does not exist.
@@ -106,7 +106,7 @@ def _missing_key_error(reader: MappingReader, key: str) -> DocumentError:
 
 
 def _check_url(reader: MappingReader, url: Secret) -> None:
-    """Do not repeat the address, which may be a secret."""
+    """Reject an invalid address. The error does not contain the address, which may be a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
     problem = _url_problem(url.reveal())
     if problem:
@@ -116,10 +116,10 @@ def _check_url(reader: MappingReader, url: Secret) -> None:
 def _check_exposure(
     reader: MappingReader, kind: ReceiverType, url: Secret, authorization: Secret | None
 ) -> None:
-    """Do not send a credential unencrypted to another machine, unless allowed."""
+    """Reject a credential that would be sent unencrypted to a different machine."""
     if reader.flag(INSECURE_KEY, False):
         return
-    # An address from a variable or a file is treated as a secret, as Slack's is.
+    # Addresses from a variable or a file, and addresses of Slack channels, are secrets.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
     confidential = (
         authorization is not None

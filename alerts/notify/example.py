@@ -6,7 +6,7 @@ from alerts.notify.message import IncidentMessage, Transition, WindowPairBurnRat
 def example(
     severity: str, transition: Transition, now_s: int, explorer_url: str | None
 ) -> IncidentMessage:
-    """An invented incident of twenty minutes, marked as a test."""
+    """A message about an invented incident of twenty minutes, marked as a test."""
     over = transition is Transition.RESOLVED
     return IncidentMessage(
         transition=transition,

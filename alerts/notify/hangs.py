@@ -1,7 +1,7 @@
 """Add notifications to the outbox when an engine hangs and when the hang ends.
 
-A hang has the limit of the rule `TailspanEngineHung`. It is open while its `firing` row in the
-outbox has no `resolved` row, so a restart neither repeats nor loses a message.
+The limit is the same as in the rule `TailspanEngineHung`. A hang is open while its `firing` row in
+the outbox has no `resolved` row. So a restart neither repeats nor loses a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A replica without samples for this long is gone: a running one tries again within 300 s
+"""A replica without samples for this long is gone. A running replica tries again within 300 s
 (`tailspan_vllm.export.retry`)."""
 MAX_OPEN: Final = 20
-"""Further hangs are only on the Overview page and in Prometheus."""
+"""Further hangs appear only on the Overview page and in Prometheus."""
 
 
 class Hangs:
     """Compares the hung replicas with the outbox.
 
     Args:
-        channels: those without the severity `page` are ignored.
+        channels: channels without the severity `page` are ignored.
         explorer_url: returns None for no link.
     """
 

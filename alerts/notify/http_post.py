@@ -1,9 +1,9 @@
 """Send a message over HTTP, in one attempt.
 
-Receivers are not trusted. An attempt has a total time-out, reads only the beginning of a response,
-and follows no redirect, because only the configured address may receive the message and the keys.
-Secrets are removed from the response. HTTPS_PROXY and NO_PROXY configure the proxies. Certificates
-come from the system or from SSL_CERT_FILE.
+Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
+response. It follows no redirect, because only the configured address may receive the message and
+the keys. Secrets are removed from the response. HTTPS_PROXY and NO_PROXY configure the proxies.
+Certificates come from the system or from SSL_CERT_FILE.
 """
 
 import logging
@@ -26,7 +26,7 @@ from alerts.notify.channels import Channel, ChannelPost
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
-"""From name resolution to the last byte of the response."""
+"""Time-out of an attempt, from name resolution to the last byte of the response."""
 MAX_BYTES: Final = 4_096
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
@@ -47,7 +47,7 @@ class ChannelResponse:
     Args:
         status: None if there was no response.
         text: the beginning of the response without secrets, or why there is none.
-        retry_after_s: as the receiver asks, or None.
+        retry_after_s: the pause that the receiver asks for, or None.
         final: whether a retry is useless.
     """
 
@@ -58,7 +58,8 @@ class ChannelResponse:
 
     @property
     def verdict(self) -> DeliveryVerdict:
-        """Delivered for 2xx; retried for 408, 429, 5xx or no response; otherwise refused."""
+        """The verdict: delivered for a 2xx status, retried for 408, 429, 5xx or no response, and
+        otherwise refused."""
         if self.final:
             return DeliveryVerdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -72,20 +73,20 @@ class ChannelResponse:
 
 
 class ChannelPoster:
-    """One request at a time. `whole_s` is the total time-out of an attempt."""
+    """Sends one request at a time. `whole_s` is the total time-out of an attempt in seconds."""
 
     def __init__(self, channel: Channel, whole_s: float = WHOLE_S) -> None:
         self._channel = channel
         self._whole_s = whole_s
         self._running: threading.Thread | None = None
-        # At DEBUG, urllib3 logs every path, which may contain a token.
+        # At level DEBUG, urllib3 logs every path, which may contain a token.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
     def __call__(self, post: ChannelPost) -> ChannelResponse:
         """Send one request; failures are returned, not raised."""
-        # Socket time-outs apply to single reads, and name resolution has none. The attempt
-        # therefore runs in a thread, which is abandoned after the time-out. Attempts fail until it
-        # has ended.
+        # Socket time-outs apply to single reads, and name resolution has no time-out. So the
+        # attempt runs in a thread, which is abandoned after the time-out. Attempts fail until the
+        # thread has ended.
         if self._running is not None and self._running.is_alive():
             return ChannelResponse(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[ChannelResponse] = SimpleQueue()
@@ -143,7 +144,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _error_reason(error: Exception) -> str:
-    """The reason without the address that the libraries' messages contain."""
+    """The reason for an error. The libraries' own messages contain the address."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"
@@ -182,7 +183,7 @@ def _confidential(channel: Channel) -> set[str]:
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """A number or a date, at most an hour; None if invalid."""
+    """The seconds of a Retry-After header, at most an hour, or None if it is invalid."""
     if value is None:
         return None
     value = value.strip()

@@ -1,4 +1,4 @@
-"""The data of a message about an incident, without addresses and keys of channels.
+"""Data of a message about an incident, without addresses and keys of channels.
 
 Messages are stored as JSON in the outbox. A text may contain input from a tenant, so it is reduced
 to one line of visible characters.
@@ -23,7 +23,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPairBurnRates:
-    """Two windows and the burn rate of each."""
+    """A long and a short window, and the burn rate of each."""
 
     long_s: int
     short_s: int
@@ -34,7 +34,7 @@ class WindowPairBurnRates:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair of windows that a guard suppresses: `low_traffic` or `cold_start`."""
+    """A pair of windows whose alert a guard suppresses: `low_traffic` or `cold_start`."""
 
     windows: WindowPairBurnRates
     guard: str
@@ -42,14 +42,14 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHang:
-    """An engine that hangs, as in its last report."""
+    """An engine that hangs. The values are from its last report."""
 
     replica: str
     model: str | None
     in_flight: int
     last_step_age_s: float
     engines: tuple[int, ...] = ()
-    """Empty if the replica has only one."""
+    """The engines that hang. This is empty if the replica has only one engine."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replica", visible(self.replica))
@@ -62,18 +62,19 @@ class IncidentMessage:
     """One transition of an incident. Instants are in unix seconds.
 
     Args:
-        slo: the objective's name, with its group (`chat{tenant="acme"}`), or `hang:` and a replica.
+        slo: the objective's name with its group (`chat{tenant="acme"}`), or `hang:` and a replica.
             `slo`, `severity` and `fired_unix_s` identify the incident.
         began_unix_s: when the budget began to burn too fast.
         fired_unix_s: time of the first alert.
         as_of_unix_s: when the numbers were computed.
-        ended_unix_s: time of the last alert; None while the incident is open.
-        burn: over the long window of the pair that fired: `bad` of `events` in `window_s` seconds.
-        counted_in: the plural noun for an event, such as "requests".
-        budget_left: a share of the period's budget; negative if overspent.
-        budget_spent: the share that this incident spent.
-        exhausted_in_s: until the budget is spent at this burn rate.
-        hang: None for a burn.
+        ended_unix_s: time of the last alert, or None while the incident is open.
+        burn: burn rate over the long window of the pair that fired. `bad` of `events` were bad in
+            `window_s` seconds.
+        counted_in: plural noun for an event, such as "requests".
+        budget_left: share of the period's budget; negative if overspent.
+        budget_spent: share that this incident spent.
+        exhausted_in_s: seconds until the budget is spent at this burn rate.
+        hang: None if the message is about a burn.
         test: whether the message only tests the channel.
         update: whether the message was sent before without a likely cause.
     """
@@ -122,7 +123,7 @@ class IncidentMessage:
 
     @property
     def incident(self) -> str:
-        """The identifier that all messages about the incident share."""
+        """The identifier of the incident. All messages about the incident share it."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"
@@ -134,7 +135,7 @@ def dumps(message: IncidentMessage) -> str:
 
 
 def loads(text: str) -> IncidentMessage:
-    """The inverse of `dumps`."""
+    """The message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
     if "promise" in plain:  # earlier versions stored `statement` as `promise` in the outbox
         plain["statement"] = plain.pop("promise")

@@ -1,4 +1,4 @@
-"""The text of a message: a title, then facts, the most important first. Pure.
+"""Text of a message: a title, then facts, the most important first. Pure.
 
 Receivers forward texts to chats, so no text contains a mention or link that a chat interprets.
 """
@@ -29,15 +29,15 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 def unlinked(text: str) -> str:
     """Replace one character in each mention, link and image that a chat would interpret.
 
-    Mentions: `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links: `[text](address)`
-    and bare addresses.
+    Mentions are `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links are
+    `[text](address)` and bare addresses.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
 
 
 def title(message: IncidentMessage) -> str:
-    """One line, short enough for a phone's lock screen."""
+    """The title in one line, short enough for a phone's lock screen."""
     return unlinked(_title(message))
 
 
@@ -69,7 +69,7 @@ def _title(message: IncidentMessage) -> str:
 
 
 def facts(message: IncidentMessage) -> list[tuple[str, str]]:
-    """Pairs of heading and text, without the link."""
+    """The facts as pairs of heading and text, without the link."""
     found: list[tuple[str, str | None]] = [
         ("What", _description(message)),
         ("How bad", _how_bad(message)),
@@ -107,7 +107,7 @@ def moment(unix_s: int) -> str:
 
 
 def length(seconds: float) -> str:
-    """About two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """A duration with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s

@@ -1,9 +1,9 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-The stored incidents are compared with the outbox, so a crash loses no notification, and a new
-channel receives the open incidents.
+The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
+new channel receives the open incidents.
 
-A message is sent at once. When the likely cause is found, it is sent again as an update.
+A message is sent at once. When the likely cause is found, the message is sent again as an update.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ from store.alerting.notifications import (
 )
 
 REFRESH_S: Final = 60
-"""Maximum age of the numbers of a message that is sent."""
+"""Maximum age of the numbers in a message that is sent."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
 Outbox = dict[tuple[str, int, str, str], Notification]
-"""By severity, time of the first alert, transition and channel."""
+"""The outbox by severity, time of the first alert, transition and channel."""
 
 
 class Notifier:
@@ -43,7 +43,7 @@ class Notifier:
 
     Args:
         explorer_url: returns None for no link.
-        likely_cause: returns None if not known yet. Must not block.
+        likely_cause: returns None if the cause is not known yet. Must not block.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Add new notifications, and update the numbers of unsent ones.
+        """Add new notifications, and update the numbers of unsent notifications.
 
         Raises:
             StoreUnavailable: the next call catches up.
@@ -106,9 +106,10 @@ class Notifier:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """A row's message, with numbers at most a minute old while the incident is open.
+        """A row's message. While the incident is open, its numbers are at most a minute old.
 
-        Callable from any thread. Does not store them: only the channel's sender may write the row.
+        Callable from any thread. This function does not store the numbers, because only the
+        channel's sender may write the row.
         """
         if row.transition != Transition.FIRING:
             return row.message
@@ -192,7 +193,6 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Delivered without a cause, and not due to be sent again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:

@@ -43,6 +43,6 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
 
 
 def dedup_key(message: IncidentMessage) -> str:
-    """A hash if the incident's identifier is too long."""
+    """The incident's identifier, or its hash if it is too long."""
     key = f"tailspan/{message.incident}"
     return key if len(key) <= 255 else f"tailspan/{sha256(key.encode()).hexdigest()}"

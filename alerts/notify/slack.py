@@ -1,7 +1,7 @@
 """Messages for a Slack incoming webhook, in blocks.
 
-Input from a tenant is sent as `plain_text`, in which Slack interprets nothing. The field `text`,
-which phones show, has no such form, so & < > are escaped.
+Input from a tenant is sent as `plain_text`, in which Slack interprets nothing. Phones show the
+field `text`. This field cannot be `plain_text`, so & < > are escaped in it.
 
 Source: Slack, "Block Kit" (a header has at most 150 characters, a section at most 3,000),
 "Formatting message text" (escaping), and "chat.postMessage" (`parse`, `link_names`,
@@ -20,7 +20,7 @@ FIELD = 2_000
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """The title, the facts and the link."""
+    """The request that posts the title, the facts and the link."""
     heading = title(message)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain_text(heading, HEADER)},

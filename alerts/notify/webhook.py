@@ -13,12 +13,12 @@ from alerts.notify.message import IncidentMessage
 from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Increase it when a key is removed or gets another meaning."""
+"""Increase this when a key is removed or gets another meaning."""
 SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
-    """A retry has the same id."""
+    """The request that posts the message. A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,

@@ -1,7 +1,7 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
-A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair: `lookbackWindow` is
-the long window, `alertAfter` the short one, by default a twelfth.
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows.
+`lookbackWindow` is the long window. `alertAfter` is the short window, by default a twelfth.
 
 Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.
@@ -32,14 +32,14 @@ CONDITION: Final = ("description", "severity", "condition")
 TARGET: Final = ("description", "target")
 SHORT_PART: Final = 12
 SHORTEST_S: Final = 60
-"""Four evaluations of 15 s, and at least one scrape."""
+"""The shortest allowed window: four evaluations of 15 s, and at least one scrape."""
 
 _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """`where` is the document's file and line."""
+    """An AlertPolicy. `where` is the document's file and line."""
 
     name: str
     where: str
@@ -51,7 +51,7 @@ def read_condition(spec: MappingReader) -> WindowPair:
     """The pair of windows of an AlertCondition.
 
     Raises:
-        DocumentError: the document is invalid or its kind is not supported.
+        DocumentError: the document is invalid, or its kind is not supported.
     """
     severity = spec.choice("severity", SEVERITIES)
     condition = spec.inner("condition", ("kind", "op", "threshold", "lookbackWindow", "alertAfter"))
@@ -81,10 +81,10 @@ def read_condition(spec: MappingReader) -> WindowPair:
 def read_policy(
     spec: MappingReader, name: str, conditions: Mapping[str, MappingReader]
 ) -> AlertPolicy:
-    """Read an AlertPolicy.
+    """The policy of an AlertPolicy document.
 
     Raises:
-        DocumentError: the document is invalid, or refers to an unknown condition.
+        DocumentError: the document is invalid, or it refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
         raise spec.error("alertWhenBreaching", "false would disable every alert; allowed: true")
@@ -176,7 +176,8 @@ def _policy_by_name(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: MappingReader, period_s: int, target: Fraction
 ) -> Policy:
-    """The conditions of the AlertPolicies, or else the built-in policy for the period.
+    """Return the conditions of the AlertPolicies. Without AlertPolicies, return the built-in policy
+    for the period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.
@@ -184,7 +185,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # Of two conditions with the same windows, the lower threshold alerts first.
+    # If two conditions have the same windows, the condition with the lower threshold alerts first.
     lowest: dict[tuple[int, int, int], WindowPair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

@@ -16,7 +16,7 @@ from alerts.strict_yaml import MappingReader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
-"""Selects every event; OpenSLO requires a non-empty spec."""
+"""Selects every event. OpenSLO requires a non-empty spec."""
 EVENTS: Final = ("requests", "probes")
 """The kinds of events that a tailspan source can count."""
 
@@ -27,7 +27,7 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MAX_LABELS: Final = 5
-"""With more, groups have too few events for a budget."""
+"""With more labels, groups have too few events for a budget."""
 
 
 def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingReader:
@@ -94,7 +94,7 @@ def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Values of the only field of `by`."""
+    """The values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:

@@ -9,12 +9,12 @@ from alerts.fields import PROBE_DURATIONS
 from alerts.objectives import GoodEvents, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""OpenAI's clients time out after ten minutes (the default of openai-python). A higher limit was
-probably meant in milliseconds."""
+"""OpenAI's clients time out after ten minutes (the default of openai-python). The author of a
+higher limit probably meant milliseconds."""
 
 
 def notes(objective: Objective) -> Iterator[str]:
-    """Note each latency limit that is inverted or too high."""
+    """Yield a note for each latency limit that is inverted or too high."""
     if not isinstance(objective.indicator, GoodEvents):
         return
     for limit in _limits(objective.indicator.good):

@@ -36,13 +36,13 @@ def name_of(metadata: MappingReader) -> str:
 
 
 def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
-    """The labels with their names in Prometheus.
+    """Labels with their names in Prometheus.
 
-    Items of a sequence are joined by commas. Characters that Prometheus does not allow become _:
-    `example.com/team` becomes `example_com_team`.
+    The items of a sequence are joined by commas. Characters that Prometheus does not allow become
+    _. For example, `example.com/team` becomes `example_com_team`.
 
     Raises:
-        DocumentError: two names are the same in Prometheus, or a label is reserved.
+        DocumentError: two labels have the same name in Prometheus, or a label is reserved.
     """
     labels: dict[str, str] = {}
     for key, value in _texts(metadata, "labels"):
@@ -63,7 +63,8 @@ def annotations_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
     """The annotations with their names in Prometheus.
 
     Raises:
-        DocumentError: two names are the same in Prometheus, or an annotation is reserved.
+        DocumentError: two annotations have the same name in Prometheus, or an annotation is
+            reserved.
     """
     annotations: dict[str, str] = {}
     for key, value in _texts(metadata, "annotations"):

@@ -1,7 +1,7 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is checked, even if no other refers to it. An unsupported key is an error if ignoring
-it would change the objective.
+Every document is checked, even if no other document refers to it. An unsupported key is an error if
+ignoring the key would change the objective.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -57,7 +57,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The objectives, and notes on ignored documents."""
+    """The objectives that were read, and notes on ignored documents."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
@@ -65,14 +65,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The valid objectives, and the errors of the others."""
+    """The valid objectives, and the errors of the invalid documents."""
 
     spec: Spec
     errors: tuple[AlertsError, ...]
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The YAML files in `paths` and their subfolders.
+    """The YAML files in `paths`. Subfolders are included.
 
     Raises:
         FileNotFoundError: a path does not exist, or a folder contains no YAML file.
@@ -118,7 +118,7 @@ def inspect(paths: Iterable[Path]) -> Findings:
 
 
 def inspect_texts(texts: Mapping[str, str]) -> Findings:
-    """The objectives in texts by file name, with every error."""
+    """The objectives in texts. `texts` maps a file name to the file's content."""
     collected = _Collected()
     for file, text in texts.items():
         try:
@@ -134,7 +134,7 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """A document may refer to a later one, so all are collected first."""
+    """All documents. They are collected first, because a document may refer to a later document."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -284,7 +284,8 @@ def _slo(
             policy = over_slices(policy, slices, each)
         made.append(
             Objective(
-                # With the target, not the position, which changes when an objective is inserted.
+                # The name contains the target, not the position. The position changes when an
+                # objective is inserted.
                 name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),
@@ -306,5 +307,5 @@ def _slo(
 
 
 def _suffix(target_written: str) -> str:
-    """99-9 for 99.9 %."""
+    """The suffix for a target: 99-9 for 99.9 %."""
     return target_written.removesuffix(" %").replace(".", "-")

@@ -21,15 +21,15 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""With `RatioTimeslices`, a slice with one request would weigh as much as one with a thousand, and
-the low-traffic guard would have no count of bad events."""
+"""`RatioTimeslices` is not supported. A slice with one request would weigh as much as a slice with
+a thousand."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
 
 
 def read_period(spec: MappingReader) -> tuple[int, Calendar | None]:
-    """Seconds (nominal for a calendar period), and the calendar, if any.
+    """The period in seconds (nominal for a calendar period), and the calendar, if any.
 
     Raises:
         DocumentError: the period is malformed or not supported.
@@ -91,7 +91,7 @@ _START: Final = (
 
 
 def read_slices(objective: MappingReader, sliced: bool) -> Slices | None:
-    """None if each request or probe is an event.
+    """The time slices, or None if each request or probe is an event.
 
     Raises:
         DocumentError: the slices are malformed, missing, or given without `Timeslices`.
@@ -114,7 +114,8 @@ def read_slices(objective: MappingReader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: MappingReader) -> Policy:
-    """A minimum of N bad events becomes N minutes in bad slices.
+    """The policy for an objective with slices. A minimum of N bad events becomes N minutes in bad
+    slices.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.
@@ -143,8 +144,8 @@ def read_share(
     """A share as an exact fraction, and as display text.
 
     Args:
-        percent_key: the key of the share in percent; None if not allowed.
-        all_allowed: whether the share may be 1.
+        percent_key: the key of the share in percent, or None if percent is not allowed.
+        all_allowed: True if the share may be 1.
 
     Raises:
         DocumentError: the share is missing, given twice, or outside the allowed range.

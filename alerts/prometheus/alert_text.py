@@ -16,7 +16,7 @@ def of_objective(objective: Objective, name: str) -> str:
 
 
 def queried(objective: Objective, name: str) -> str:
-    """Queries a recorded series of the alert's group."""
+    """The template that queries a recorded series of the alert's group."""
     if not objective.by:
         return f"query `{of_objective(objective, name)}`"
     own = "".join(f",{label}=%q" for label in objective.by)
@@ -26,7 +26,7 @@ def queried(objective: Objective, name: str) -> str:
 
 
 def subject(objective: Objective) -> str:
-    """The template of the objective's name with the alert's group."""
+    """The template that expands to the objective's name with the alert's group."""
     if not objective.by:
         return objective.name
     labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
@@ -34,7 +34,7 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: WindowPair) -> str:
-    """The series that exists while a window pair alerts."""
+    """The name of the series that exists while a window pair alerts."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -47,7 +47,7 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: WindowPair) -> str:
-    """A pair's burn rates and counts, empty if it does not alert."""
+    """A template with a pair's burn rates and counts. It is empty if the pair does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -72,7 +72,7 @@ def fired_by(objective: Objective, pair: WindowPair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """The remaining budget, and how long it lasts."""
+    """A template with the remaining budget, and how long it lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text

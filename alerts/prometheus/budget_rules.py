@@ -1,9 +1,9 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The counts of a period are sums over those of the shortest window, sampled five times per window.
-With a window of 5 min, a query over 30 days reads 43,200 samples.
+The rules sum the counts of the shortest window, which are sampled five times per window. With a
+window of 5 min, a query over 30 days reads 43,200 samples.
 
-PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
+PromQL has no time zones and no ranges of varying length. So the rules contain the boundaries of
 calendar periods for `YEARS` years. Events in the last window before a boundary may partly count in
 the next period.
 """
@@ -21,23 +21,23 @@ from alerts.prometheus.rulefile import RecordingRule, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Below 5 min, because Prometheus ignores older samples."""
+"""The interval must be below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
 """Each event is in this many samples."""
 
 YEARS: Final = 3
-"""With calendar boundaries after the current year."""
+"""Years after the current year for which the rules contain calendar boundaries."""
 ENDS_SOON_S: Final = 90 * DAY_S
-"""When an alert asks the user to generate the rules again."""
+"""An alert asks the user to generate the rules again this long before the last boundary."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""Joins an objective's single series with those of its groups."""
+"""Joins the single series of an objective with the series of its groups."""
 
 
 def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[RecordingRule]:
-    """`window_s`: the shortest window, at least a minute."""
+    """The recording rules of a budget. `window_s` is the shortest window, at least a minute."""
     calendar = objective.calendar
     window = durations.render(window_s)
     period = calendar.duration if calendar else durations.render(objective.period_s)
@@ -111,12 +111,12 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
 
 
 def horizon_s(now_s: int) -> int:
-    """Up to this instant, the rules contain calendar boundaries."""
+    """The instant up to which the rules contain calendar boundaries."""
     return _year_s(now_s, 1 + YEARS)
 
 
 def longest_s(calendar: Calendar, now_s: int) -> int:
-    """The longest calendar period in the rules, in whole days."""
+    """Longest calendar period in the rules, rounded up to whole days."""
     bounds = calendar.boundaries(_year_s(now_s), horizon_s(now_s))
     longest = max(after - before for before, after in pairwise(bounds))
     return -(-longest // DAY_S) * DAY_S
@@ -128,7 +128,6 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Names and expressions of the start and the end of the current period."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

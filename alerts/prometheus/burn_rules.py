@@ -1,4 +1,4 @@
-"""The Prometheus rules of an objective, with the decisions of `alerts.burnrate`.
+"""The Prometheus rules of an objective. They make the same decisions as `alerts.burnrate`.
 
 Conditions compare products instead of quotients, so a window without events does not give NaN.
 """
@@ -34,7 +34,7 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
-"""Time for a deployment that corrects the fault."""
+"""The delay of the alert, so that a deployment can correct the fault."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """A restarting target misses one or two scrapes, a minute apart by default."""
@@ -43,7 +43,7 @@ SHORTEST_ABSENCE_S: Final = 120
 def burn_groups(
     objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
 ) -> list[RuleGroup]:
-    """One rule group per severity."""
+    """Rules of one objective, one group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
@@ -142,7 +142,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[WindowPair]) -> list[AlertingRule]:
-        """They fire while a guard suppresses an alert."""
+        """The alerts that fire while a guard suppresses an alert."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -162,7 +162,7 @@ class _Rules:
                 )
             ]
         ]
-        # Silent while any pair of the same severity fires.
+        # These alerts are silent while any pair of the same severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -282,7 +282,7 @@ class _Rules:
 
     def _enough(self, pair: WindowPair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
-        # increase() may return 4.9999 for 5.
+        # increase() may return 4.9999 instead of 5.
         least = number(self._policy.minimum_bad_events - Fraction(1, 2))
         return f"{bad} {'<=' if negated else '>'} {least}"
 
@@ -291,8 +291,11 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: EventQueries) -> int:
-    """Missing counters may hide a total failure, so they page when one would (after 2 minutes for a
-    target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`."""
+    """Seconds after which missing counters send a page.
+
+    Missing counters may hide a total failure. So they page when a total failure would, minus
+    `counted.staleness_s`. That is after 2 minutes for a target of 99.9 %, and 8 minutes for 99 %.
+    """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
     detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]

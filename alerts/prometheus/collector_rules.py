@@ -1,8 +1,8 @@
 """Rules for several collectors, each of which stores a part of the requests.
 
-A collector names a limited number of tenants on `/metrics`, and counts all others as `other`. The
-recorded series names the tenants that every collector names, and counts all other requests as
-`other`.
+A collector names a limited number of tenants on `/metrics`, and counts all other tenants as
+`other`. The recorded series contains the tenants that every collector names. It counts the requests
+of all other tenants as `other`.
 """
 
 from typing import Final
@@ -14,12 +14,12 @@ _NAMED: Final = (
     "count by (tenant) (tailspan_tenant_named_since_seconds <= time() - 300)"
     ' == on () group_left () count(tailspan_exporter_label_values_limit{label="tenant"})'
 )
-"""Named by every collector for the last 5 min, the range of the rate."""
+"""The tenants that every collector has named for the last 5 min. The rate has the same range."""
 _RATE: Final = "rate(tailspan_tenant_requests_total[5m])"
 
 
 def collector_group(explorer_url: str) -> RuleGroup:
-    """The rules for several collectors."""
+    """Rules for several collectors."""
     complete = f"sum by (tenant) ({_RATE}) and on (tenant) ({_NAMED})"
     unnamed = 'sum by (tenant) (rate(tailspan_tenant_requests_total{tenant=""}[5m]))'
     named = f"(({complete}) or on (tenant) ({unnamed}))"

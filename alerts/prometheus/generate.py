@@ -25,13 +25,13 @@ def tailspan_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """The rules file for a Prometheus that scrapes Tailspan.
+    """Rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, only their rules are included, because other rules
-    would page if Prometheus does not scrape Tailspan.
+    If all objectives use Prometheus queries, only their rules are included. Other rules would send
+    a page if Prometheus does not scrape Tailspan.
 
     Args:
-        selector: from `read_selector`.
+        selector: matchers from `read_selector`.
         now_s: unix seconds; None for the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
@@ -53,7 +53,7 @@ def vllm_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """For a Prometheus that scrapes vLLM. See `tailspan_rules`.
+    """Rules file for a Prometheus that scrapes vLLM. See `tailspan_rules`.
 
     Raises:
         RuleError: vLLM's histograms cannot count an objective.

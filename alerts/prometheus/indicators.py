@@ -1,6 +1,6 @@
 """Indicators in PromQL: expressions that count all events and the bad events.
 
-vLLM's histograms count the requests below a bucket's bound; Tailspan's counters are exact.
+Tailspan's counters are exact. vLLM's histograms count the requests below a bucket's bound.
 """
 
 import re
@@ -31,23 +31,23 @@ class EventQueries(Protocol):
 
     @property
     def about(self) -> str:
-        """How events are counted, as a sentence for the alert."""
+        """The sentence in the alert that states how events are counted."""
 
     @property
     def when_absent(self) -> str:
-        """What to check first if the counters are missing."""
+        """The sentence that states what to check first if the counters are missing."""
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """A PromQL condition for each reason."""
+        """The PromQL condition for each reason."""
 
     @property
     def in_explorer(self) -> bool:
-        """Whether the explorer displays these events."""
+        """True if the explorer displays these events."""
 
     @property
     def staleness_s(self) -> int:
-        """How long `present` has a result after the counters disappeared."""
+        """The seconds for which `present` still has a result after the counters disappeared."""
 
     @property
     def present(self) -> str:
@@ -55,7 +55,7 @@ class EventQueries(Protocol):
 
     @property
     def places(self) -> str | None:
-        """The groups with a place; None if Prometheus does not choose them."""
+        """Groups with a place, or None if Prometheus does not choose them."""
 
     def events(self, window: str) -> str:
         """The expression that counts all events."""
@@ -113,7 +113,7 @@ class OwnCounters:
         return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """All events minus the good events."""
+        """Expression for the bad events: all events minus the good events."""
         good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
         return f"{self.events(window)} - {summed(self.by)}({good})"
 
@@ -158,7 +158,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """Missing if vLLM uses other bounds."""
+        """The bucket's series, which is missing if vLLM uses other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -182,7 +182,7 @@ def of_tailspan(objective: Objective) -> EventQueries:
 
 
 def of_vllm(objective: Objective) -> EventQueries:
-    """For a Prometheus that scrapes vLLM itself.
+    """The indicator for a Prometheus that scrapes vLLM itself.
 
     Raises:
         RuleError: vLLM's histograms cannot count this objective.
@@ -238,7 +238,6 @@ def _single(goodput: Goodput, where: str) -> FieldComparison:
 
 
 def _le(histogram: VllmHistogram, comparison: FieldComparison, where: str) -> str:
-    """A regular expression for the label `le`, which may be `1` or `1.0`."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)

@@ -1,8 +1,8 @@
 """Rules on recent P99 latencies, for users without an objective.
 
-They create tickets, because a P99 does not measure how many users are affected or for how long.
-With too few requests for a P99, `/metrics` has a lower quantile; if this is above the limit, the
-P99 is too.
+The alerts create tickets, because a P99 does not measure how many users are affected or for how
+long. With too few requests for a P99, `/metrics` has a lower quantile. If the lower quantile is
+above the limit, the P99 is too.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0, for the objectives in `alerts/operating/`. While Tailspan does not
-run, the evaluation's is 0.
+The recorded series are 1 or 0. The objectives in `alerts/operating/` use them. While Tailspan does
+not run, the series for the evaluation is 0.
 """
 
 from typing import Final
@@ -11,14 +11,14 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""Four evaluation intervals. After a collector fails, another takes over within 18 s."""
+"""Four evaluation intervals. If a collector fails, a second collector takes over within 18 s."""
 DELAY_S: Final = 60
 """The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed by
 then."""
 
 
 def operation_group(explorer_url: str) -> RuleGroup:
-    """The rules on Tailspan's own operation."""
+    """Rules on Tailspan's own operation."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def ticket(name: str, expr: str, for_: str, summary: str, do: str) -> AlertingRule:

@@ -1,7 +1,8 @@
-"""Rules on probes: an endpoint fails, is slow from one region, or its certificate expires soon; or
-a prober is silent.
+"""Rules on probes.
 
-Regions are compared if their probers' configuration files use the same name for an endpoint.
+An alert fires if an endpoint fails, is slow from one region, or has a certificate that expires
+soon. A silent prober triggers an alert too. Regions are compared if their probers' configuration
+files use the same name for an endpoint.
 """
 
 from typing import Final
@@ -9,17 +10,17 @@ from typing import Final
 from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 WAIT: Final = "probe:tailspan_wait:seconds"
-"""For the whole answer, including the set-up of the connection."""
+"""The client's wait for the whole answer, including the set-up of the connection."""
 SLOWER: Final = "2"
-"""Times the wait in the 6 h before."""
+"""A slow wait exceeds this multiple of the wait in the previous 6 h."""
 NOTICED_S: Final = "0.1"
-"""Users do not notice a shorter delay (Nielsen, Usability Engineering, 1993, ch. 5)."""
+"""Users do not notice a delay of fewer seconds (Nielsen, Usability Engineering, 1993, ch. 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""ACME clients renew when a third of the validity is left: 15 of 45 days (Let's Encrypt,
-"Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""ACME clients renew a certificate when a third of the validity is left: 15 of 45 days (Let's
+Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
-"""After that, a silent prober was probably removed on purpose."""
+"""After this time, a silent prober was probably removed on purpose."""
 _RESULTS: Final = "tailspan_probe_results_total"
 _UNSENT: Final = '{outcome=~"missed|over_budget"}'
 _SENT: Final = '{outcome!~"abort|missed|over_budget"}'
@@ -31,14 +32,14 @@ SILENT: Final = (
 )
 """A prober stopped reporting. The exporter omits an endpoint's results after three missing probes,
 at the earliest after 5 min. `_SENT` excludes endpoints with a single result, whose interval is
-unknown, and `_UNSENT` probers whose budget is spent."""
+unknown. `_UNSENT` excludes probers whose budget is spent."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")
 
 
 def probe_group(explorer_url: str) -> RuleGroup:
-    """The rules on probes."""
+    """Rules on probes."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(

@@ -1,7 +1,7 @@
 """Check a user's PromQL query, and convert it to a count of events over a window.
 
-A query is a counter or gauge (`name{…}`), their sum, or an expression with the range
-`[{{.window}}]`. promql-parser checks grammar and types.
+A query is a counter or gauge (`name{…}`), a sum of counters or gauges, or an expression with the
+range `[{{.window}}]`. promql-parser checks grammar and types.
 """
 
 import re
@@ -18,8 +18,7 @@ from alerts.prometheus.rulefile import quoted
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 150
-"""The recursive parser takes 0.3 s for 150 nested brackets and crashes at a few thousand. Sloth's
-largest example has 14."""
+"""The recursive parser takes 0.3 s for 150 nested brackets and crashes at a few thousand."""
 
 RATES: Final = ("rate",)
 COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
@@ -41,7 +40,7 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""Replaces `{{.window}}` while parsing: a prime that a query is unlikely to contain."""
+"""Replaces `{{.window}}` while parsing. It is a prime that a query is unlikely to contain."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
@@ -50,7 +49,7 @@ AROUND: Final = (
     *ELEMENTWISE,
     *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
-"""Their result can be a count."""
+"""Functions around counts whose result can be a count."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
@@ -63,11 +62,14 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        gauges: whether to add up the samples of gauges.
-        by: labels to preserve, and to add to a sum or a count of a plain selector.
+        gauges: True to add up the samples of gauges.
+        by: labels that the query must preserve. They are added to a sum or a count of a plain
+            selector.
 
     Raises:
-        ExpressionError: Prometheus would reject it, or it does not count events over a window.
+        ExpressionError: Prometheus would reject the query, or the query does not count events over
+            a
+            window.
     """
     text = _normalised(text)
     _bound(text)
@@ -105,10 +107,11 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 def read_ratio(text: str) -> EventQuery:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
-    The mean of several series' ratios would be wrong unless all had the same traffic.
+    If a query returned several series, the mean of their ratios would usually be wrong.
 
     Raises:
-        ExpressionError: Prometheus would reject it, or it does not return such a ratio.
+        ExpressionError: Prometheus would reject the query, or the query does not return such a
+            ratio.
     """
     text = _normalised(text)
     _bound(text)
@@ -145,13 +148,14 @@ def check(text: str) -> None:
     """Check the syntax and types of any PromQL expression.
 
     Raises:
-        ExpressionError: Prometheus would reject it.
+        ExpressionError: Prometheus would reject the expression.
     """
     _parsed(text)
 
 
 def _normalised(text: str) -> str:
-    """Convert raw strings too, which the parser and Prometheus treat differently."""
+    """Normalise a query. Raw strings are converted too, because the parser and Prometheus treat
+    them differently."""
 
     def in_quotes(found: re.Match[str]) -> str:
         return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
@@ -190,7 +194,7 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Aggregation (sum or count) and selector, or None. A bare selector counts as a sum."""
+    """The aggregation (sum or count) and the selector, or None. A bare selector counts as a sum."""
     tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)
@@ -206,7 +210,7 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """The first aggregation that removes one of these labels."""
+    """The first aggregation that removes one of these labels, or None."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
@@ -234,7 +238,6 @@ def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str |
 
 
 def _single(tree: promql.Expr) -> bool:
-    """Whether an expression always returns exactly one series, without labels."""
     match _without_parentheses(tree):
         case promql.NumberLiteral():
             return True
@@ -252,7 +255,6 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """The first selector that has no range, or None."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())
@@ -268,10 +270,10 @@ def _instant(tree: promql.Expr) -> str | None:
 
 
 def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Call]:
-    """Yield the calls with a range argument that are not inside another call's subquery.
+    """Yield the calls with a range argument that are not inside the subquery of a call.
 
     Args:
-        counts: whether to reject functions that do not return counts.
+        counts: True to reject functions that do not return counts.
 
     Raises:
         ExpressionError: a range is not the argument of a function.
@@ -316,7 +318,7 @@ _RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)
 
 
 def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
-    """Check that the function is allowed, and that its range is the window."""
+    """Check that the function is allowed, and that its range is the window. Return its name."""
     name = str(call.func.name)
     if name not in (*RATES, *functions):
         raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")

@@ -1,8 +1,8 @@
 """Indicators from a user's Prometheus queries.
 
-With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately, and all
-others as `other`. Events of a group with a place count twice, so that a group of similar size does
-not replace it.
+With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately. All
+other groups are counted as `other`. The events of a group with a place count twice, so that a group
+of similar size does not replace it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """Per group, or in total if `by` is empty."""
+    """The aggregation that sums per group, or in total if `by` is empty."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
@@ -33,7 +33,7 @@ class Queries:
 
     @property
     def when_absent(self) -> str:
-        """What to check first if the user's metrics are missing."""
+        """The sentence that states what to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the metrics have not been renamed. The total is counted by: "
@@ -42,16 +42,16 @@ class Queries:
 
     @property
     def present(self) -> str:
-        """The number of all events in 5 min."""
+        """An expression for the number of all events in 5 min."""
         return self.events("5m")
 
     @property
     def places(self) -> str | None:
-        """Those with the most events. None if `by` is empty."""
+        """An expression for the groups with the most events, or None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # A group with the name `other` has no place.
+        # A group that is named `other` gets no place.
         none = self._as_other_group("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
@@ -61,7 +61,7 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """A query without series counts 0 events."""
+        """Expression for the bad events. A query without series counts 0 events."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -69,7 +69,7 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: EventQuery, window: str) -> str:
-        """Per group with a place, and for the group `other`."""
+        """Number of events per group with a place, and for the group `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
@@ -91,14 +91,15 @@ class Queries:
 
 
 def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
-    """The query stands on separate lines, because it may end with a comment."""
+    """The count of a query's events. The query stands on separate lines, because it may end with a
+    comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A ratio: each second of a window is one event."""
+    """A query that returns a ratio. Each second of a window is one event."""
 
     ratio: RawRatio
     about: str = (
@@ -113,7 +114,7 @@ class Seconds:
 
     @property
     def when_absent(self) -> str:
-        """What to check first if the user's metrics are missing."""
+        """The sentence that states what to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the query returns a value: " + literal(self.ratio.query.over("5m"))
@@ -121,11 +122,11 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """Also if the ratio over 5 min is NaN (no events)."""
+        """An expression that has a result while the ratio over 5 min exists, even if it is NaN."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """The window's seconds; no value if the ratio is NaN."""
+        """The window's seconds. There is no value if the ratio is NaN."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
@@ -134,5 +135,5 @@ class Seconds:
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _clamped_ratio(self, window: str) -> str:
-        """From 0 to 1. The comparison removes NaN."""
+        """The ratio, limited to values from 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

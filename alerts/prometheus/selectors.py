@@ -20,19 +20,19 @@ MAX_CHARACTERS: Final = 1_000
 """A rules file repeats the matchers about 40 times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""With a second matcher for one of these labels, an expression would select nothing, and no alert
-would fire."""
+"""Labels that the rules already match. With a second matcher, an expression would select nothing,
+and no alert would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""A string, or a raw series. Recorded series have a prefix."""
+"""Matches a string, or a raw series. Recorded series have a prefix."""
 
 
 def read_selector(text: str) -> str:
-    """In a normalised form.
+    """The label matchers of a text in a normalised form.
 
     Raises:
         ExpressionError: the text contains something other than matchers.
@@ -63,7 +63,7 @@ def read_selector(text: str) -> str:
 
 
 def matched(expression: str, selector: str) -> str:
-    """Add the matchers to each raw series."""
+    """An expression with the matchers added to each raw series."""
 
     def more(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -78,7 +78,7 @@ def matched(expression: str, selector: str) -> str:
 
 
 def matched_groups(groups: Sequence[RuleGroup], selector: str) -> list[RuleGroup]:
-    """Add the matchers to every rule."""
+    """The rule groups with the matchers added to every rule."""
 
     def rule(each: RecordingRule | AlertingRule) -> RecordingRule | AlertingRule:
         return replace(each, expr=matched(each.expr, selector))

@@ -1,8 +1,8 @@
 """Time slices in PromQL: each slice is one event.
 
-A subquery is evaluated at multiples of its step from unix time 0, where the slices of
-`alerts.slices` end: `[1h:5m]` contains the twelve slices of the last hour. The increase of counters
-needs at least two scrapes per slice.
+Prometheus evaluates a subquery at multiples of its step from unix time 0. The slices of
+`alerts.slices` end at the same times. For example, `[1h:5m]` contains the twelve slices of the last
+hour. The increase of counters needs at least two scrapes per slice.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ ROUNDING: Final = Fraction(1, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """`counted` counts the events inside a slice."""
+    """Counts each slice as one event. `counted` counts the events inside a slice."""
 
     counted: EventQueries
     slices: Slices
 
     @property
     def about(self) -> str:
-        """How events are counted, and when a slice is bad."""
+        """A sentence on how the events are counted, and when a slice is bad."""
         return (
             f"{self.counted.about} Each {self.slices.length} slice is one event. A slice is bad if"
             f" less than {self.slices.target_written} of its events are good."
@@ -35,32 +35,32 @@ class Sliced:
 
     @property
     def when_absent(self) -> str:
-        """See `counted`."""
+        """The same as `counted.when_absent`."""
         return self.counted.when_absent
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """See `counted`."""
+        """The same as `counted.blind`."""
         return self.counted.blind
 
     @property
     def in_explorer(self) -> bool:
-        """See `counted`."""
+        """The same as `counted.in_explorer`."""
         return self.counted.in_explorer
 
     @property
     def staleness_s(self) -> int:
-        """See `counted`."""
+        """The same as `counted.staleness_s`."""
         return self.counted.staleness_s
 
     @property
     def places(self) -> str | None:
-        """See `counted`."""
+        """The same as `counted.places`."""
         return self.counted.places
 
     @property
     def present(self) -> str:
-        """See `counted`."""
+        """The same as `counted.present`."""
         return self.counted.present
 
     def events(self, window: str) -> str:

@@ -1,7 +1,7 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-Most create tickets, because a burn pages. Two page, because an objective may not detect these
-faults: Tailspan is not scraped, and an engine hangs.
+Most of these rules create tickets, because burn rules already send pages. Two rules send pages,
+because an objective may not detect their faults: Tailspan is not scraped, and an engine hangs.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""`max`, because a front end reports the same number for each of its engines."""
+"""The query uses `max`, because a front end reports the same number for each of its engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -22,7 +22,7 @@ ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
 
 
 def symptom_groups(explorer_url: str) -> list[RuleGroup]:
-    """The rules on Tailspan's own series."""
+    """Rules on Tailspan's own series."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(
@@ -79,7 +79,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # An idle engine's sample may contain a request that is about to run.
+                    # The last sample of an idle engine may contain a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -172,7 +172,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 ),
                 alert(
                     "TailspanEngineSilent",
-                    # After a scale-down, the engine does not come back.
+                    # After a scale-down, the engine does not report again.
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
@@ -202,8 +202,8 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # At least five restarts have failed, or the last success has exceeded the
-                    # task's limit for 5 min.
+                    # At least five restarts have failed, or the task has had no success within its
+                    # limit for 5 min.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

@@ -1,8 +1,8 @@
-"""The names and default bounds of vLLM's own histograms.
+"""Names and default bounds of vLLM's own histograms.
 
-Equal from 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30 `buckets.py`). From 0.32 on,
-`--custom-histogram-buckets` may replace the bounds; a rule then matches no bucket, and only the
-alert on absent counters fires.
+They are the same from vLLM 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30 `buckets.py`).
+From 0.32 on, `--custom-histogram-buckets` may replace the bounds. A rule then matches no bucket,
+and only the alert on absent counters fires.
 """
 
 from typing import Final, NamedTuple
@@ -38,4 +38,4 @@ HISTOGRAMS: Final = {
     "prefill_s": VllmHistogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
     "decode_s": VllmHistogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
 }
-"""By latency field of an expression."""
+"""vLLM's histogram for each latency field of an expression."""

@@ -2,7 +2,7 @@
 
 `Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
 once, with the same arguments, and returns its result or raises its exception. The plugin's own code
-runs before or after it, inside a guard.
+runs before or after the original, inside a guard.
 """
 
 import inspect
@@ -23,8 +23,8 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Consecutive failures that switch hooks off. An incompatible hook reaches this in about a second.
-"""
+"""Consecutive failures that switch hooks off. An incompatible hook fails this often in about a
+second."""
 
 failures: Counter[str] = Counter()
 """Failures of the plugin's own code by hook name."""
@@ -33,7 +33,7 @@ _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the current exception, and log a hook's first."""
+    """Count the current exception for a hook. The hook's first exception is logged."""
     with suppress(Exception):  # a log handler may raise an exception too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -41,7 +41,7 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event as a hook failure, and log the first."""
+    """Count an event as a hook failure. The first event with each name is logged."""
     with suppress(Exception):
         failures[event] += 1
         if failures[event] == 1:
@@ -51,7 +51,7 @@ def count(event: str, message: str) -> None:
 
 
 def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function: count its exceptions, and log the first."""
+    """Decorate a function: count its exceptions, and log the first exception."""
 
     def decorate(procedure: Callable[P, None]) -> Callable[P, None]:
         @wraps(procedure)
@@ -67,7 +67,7 @@ def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, Non
 
 
 class Hooks:
-    """A group of interdependent hooks. `switched_off` is called once, after they are switched
+    """A group of interdependent hooks. `switched_off` is called once, after the hooks are switched
     off."""
 
     def __init__(
@@ -93,7 +93,8 @@ class Hooks:
 
         Args:
             before: called with the original's arguments.
-            after: called with the result of `before`, the original's result and its arguments; not
+            after: called with the result of `before`, the original's result and its arguments. It
+                is not
                 called if the original raised.
             failed: called if `before` or `after` failed.
         """
@@ -111,7 +112,8 @@ class Hooks:
     def wrap_result(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function so that `change` replaces its result, unless it fails."""
+        """Wrap a function of vLLM so that `change` replaces its result. If `change` fails, the
+        result stays unchanged."""
         changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
         @wraps(original)
@@ -123,7 +125,7 @@ class Hooks:
         return wrapper
 
     def wrap_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function, so that `note` receives its exceptions before the caller."""
+        """Wrap a function of vLLM so that `note` receives its exceptions before the caller."""
 
         def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
             note(error, args, kwargs)
@@ -141,7 +143,7 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """From then on, only the originals run."""
+        """Switch all hooks off. From then on, only the original functions run."""
         if self.off:
             return
         self.off = True
@@ -150,7 +152,7 @@ class Hooks:
         if self._switched_off is not None:
             catch_exceptions("switch_off")(self._switched_off)()
 
-    # Separate, because a `*given` parameter would take twice as long at every step.
+    # A separate function, because a `*given` parameter would take twice as long at every step.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -208,7 +210,9 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
     """A function that extracts one argument from a call of a vLLM function.
 
     Args:
-        position: used if no parameter has a name in `known_as`; `self` is 0.
+        position: the argument's position, used if no parameter has a name in `known_as`. The
+            position
+            of `self` is 0.
 
     Raises:
         TypeError: the function has no such parameter.

@@ -1,7 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
-This is the outermost ASGI layer. `send` is wrapped in a plain function, to add no coroutine per
-chunk. After the first byte, chunks only pass through `request/answer_kinds.py`.
+This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no coroutine is
+added per chunk. After the first byte, chunks only pass through `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""From the end of a response until the engine reports the end of the request."""
+"""Maximum time from the end of a response until the engine reports the request's end."""
 
 
 class TimingMiddleware:
-    """ASGI middleware that times a vLLM server's requests, once if it is added twice."""
+    """Times a vLLM server's requests. A middleware that is added twice times each request once."""
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
@@ -35,7 +35,7 @@ class TimingMiddleware:
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Time the connection if it is an HTTP request."""
+        """Handle one connection, and time it if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
@@ -49,7 +49,7 @@ class TimingMiddleware:
 
 
 def _enabled_capture() -> Capture | None:
-    """None if the instrumentation is disabled."""
+    """The capture of this process, or None if the instrumentation is disabled."""
     try:
         return process_capture() if settings_from(os.environ).enabled else None
     except Exception:
@@ -58,7 +58,6 @@ def _enabled_capture() -> Capture | None:
 
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
-    """None if the connection is not a request or is already timed."""
     try:
         if capture is None or scope["type"] != "http" or current.get() is not None:
             return None
@@ -84,7 +83,7 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` that also records when the application has started."""
+    """A `send` function that also records when the application has started."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send
@@ -128,7 +127,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 
 
 def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
-    """Return the function that searches the rest of the answer, if any."""
+    """The function that searches the rest of the answer, if any."""
     if message["type"] == "http.response.start":
         exchange.answered(message)
         return None

@@ -59,13 +59,14 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""In the order of `parts.RequestQueueParts`."""
+"""Parts of the queue phase, in the order of `parts.RequestQueueParts`."""
 HELD_PARTS: Final = (
     "tailspan.queue.held.kv_load",
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""In the order of `parts.HeldParts`. Their sum can be smaller."""
+"""Parts of `tailspan.queue.held`, in the order of `parts.HeldParts`. Their sum can be smaller than
+`tailspan.queue.held`."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -134,9 +135,9 @@ START_FAILURE: Final = "tailspan.start.failure"
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""An event's name, in OTLP versions without a field for it."""
+"""Attribute: an event's name, in OTLP versions without a field for it."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""The event has the ids that the request's span will have."""
+"""An event with the ids that the request's span will have."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -165,14 +166,14 @@ def _gpu_metric(name: str, unit: str) -> str:
 WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
 RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
 DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
-"""Waiting requests that may not join the batch yet."""
+"""Waiting requests that are not yet allowed to join the batch."""
 FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
-"""Waiting requests whose KV cache is fetched from outside the engine."""
+"""Waiting requests whose KV cache is being fetched from outside the engine."""
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
 OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
 LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 UNFINISHED_GAUGES: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""Reported by a front end even while the engine hangs."""
+"""Gauges of unfinished requests. A front end reports them even while the engine hangs."""
 KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
 WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
 RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")
@@ -185,7 +186,7 @@ STEP_MODEL: Final = (
     _metric("tailspan.engine.step_model.per_decode", "s"),
     _metric("tailspan.engine.step_model.per_prefill_step", "s"),
 )
-"""γ, α, κ, β, δ, λ."""
+"""The coefficients γ, α, κ, β, δ, λ of the step model."""
 STEP_MODEL_ERROR: Final = _metric("tailspan.engine.step_model.error", "1")
 STEP_MODEL_R_SQUARED: Final = _metric("tailspan.engine.step_model.r_squared", "1")
 HOST_CPUS: Final = _metric("tailspan.host.cpus", "{cpu}")
@@ -249,7 +250,7 @@ HOST_STEAL_TIME: Final = _metric("tailspan.host.cpu.steal_time", "s")
 SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}")
 DROP_REASON: Final = "tailspan.drop.reason"
 UNAUTHENTICATED: Final = "unauthenticated"
-"""Drop reason of requests with the answer 401 or 403."""
+"""The drop reason of requests that the server answered with 401 or 403."""
 HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
 ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
@@ -260,7 +261,7 @@ GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
-"""Of the peak bandwidth; `hw.gpu.memory.utilization` is that of the capacity."""
+"""Share of the peak bandwidth. `hw.gpu.memory.utilization` is the share of the capacity."""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")

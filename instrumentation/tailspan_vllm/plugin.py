@@ -1,7 +1,7 @@
 """The plugin that vLLM loads in every process of a server.
 
-It captures requests in API servers and in programs with an `LLM`, keeps the step ledger in the
-scheduler's process, and times the start of workers.
+In API servers and in programs with an `LLM`, the plugin captures requests. In the scheduler's
+process, it keeps the step ledger. In a worker, it times the worker's start.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger("vllm.tailspan")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
 TESTED = (0, 12), (0, 33)
-"""The oldest and newest minor version of vLLM whose source was checked."""
+"""The oldest and the newest minor version of vLLM whose source was checked."""
 
 _installed = False
 
@@ -43,9 +43,9 @@ def install() -> None:
     make_token(os.environ)
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
-    # An engine core can be a fork or a thread of its front end, or an actor with another name. Its
-    # hooks are therefore in every process but workers, and do nothing until the scheduler's first
-    # call.
+    # An engine core can be a fork or a thread of its front end, or an actor with a different name.
+    # So every process except workers has its hooks. These hooks do nothing until the scheduler's
+    # first call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)
@@ -77,7 +77,7 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
-        # EngineCore_DP3 runs engine 3. An only engine may have no number.
+        # EngineCore_DP3 runs engine 3. If a server has only one engine, it may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
@@ -87,7 +87,7 @@ def _install_in_engine() -> None:
         if has_rust_front_end(sys.argv):
             from tailspan_vllm.engine_only.capture import EngineCapture
 
-            # With the engine's name, so that the capture finds only this link.
+            # The link's name contains the engine's name, so that the capture finds only this link.
             listener = EngineCapture(
                 settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
             )

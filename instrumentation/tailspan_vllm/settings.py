@@ -1,4 +1,5 @@
-"""Reads the settings from the environment: OpenTelemetry's variables and Tailspan's own."""
+"""Reads the settings from the environment: OpenTelemetry's variables and Tailspan's own
+variables."""
 
 import os
 import re
@@ -39,7 +40,8 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """Read early, because vLLM's option `--otlp-traces-endpoint` later changes a variable."""
+    """These variables are read early, because vLLM's option `--otlp-traces-endpoint` later changes
+    a variable."""
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
     interval_s: float
@@ -50,7 +52,8 @@ class Settings:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Never raises: a malformed value is replaced by its default and added to the complaints."""
+    """Read the settings. Never raises: a malformed value is replaced by its default and added to
+    the complaints."""
     complaints: list[str] = []
 
     def complain(line: str) -> None:
@@ -78,7 +81,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """The defaults that the environment does not set. A replica is named host:port, or host:pid."""
+    """The default attributes that the environment does not set. A replica is named host:port, or
+    host:pid without a port."""
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}
     if f"{names.SERVICE_INSTANCE_ID}=" not in given:
@@ -100,16 +104,16 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 
 
 def make_prefix_key(environ: "os._Environ[str]") -> None:
-    """Set a random key for this server's prefix ladders, unless the user has set one.
+    """Set a random key for this server's prefix ladders, unless the user has set a key.
 
-    Only ladders with the same key can be compared.
+    Two ladders can be compared only if they have the same key.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """None if it is `none`, absent or not valid. Complaints never contain the key."""
+    """The key, or None if it is `none`, absent or not valid. Complaints never contain the key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

@@ -1,7 +1,7 @@
 """Records engine statistics through vLLM's public stat-logger interface.
 
-`record` runs on the server's event loop after every engine step, so it only stores its arguments,
-which another thread adds up each second.
+`record` runs on the server's event loop after every engine step, so it only stores its arguments. A
+second thread adds up the stored steps each second.
 """
 
 import os
@@ -23,11 +23,10 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Above this, `record` adds the steps up itself, which takes about 2 ms. With 256 running requests,
-a step takes about 8 kB."""
+"""With more waiting steps, `record` adds the steps up itself, which takes about 2 ms."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Reached only if the reading thread is stopped while it adds up."""
+"""The limit is reached only if the reading thread is stopped while it adds up steps."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -42,11 +41,12 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Totals that begin at 0 if the argument is set, and are unknown otherwise."""
+"""For each engine argument, totals that begin at 0 if the argument is set, and are unknown
+otherwise."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
-    """Entry point `vllm.stat_logger_plugins`. One instance per engine."""
+    """The entry point `vllm.stat_logger_plugins`. vLLM creates one instance per engine."""
 
     _state: EngineState | None = None
 
@@ -106,7 +106,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:
-        """On the reading thread or, if too many steps wait, on the event loop."""
+        """Add up the steps, on the reading thread or, if too many steps wait, on the event loop."""
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
             return

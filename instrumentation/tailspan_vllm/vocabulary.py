@@ -1,6 +1,7 @@
-"""The names in `names.py` that are not fields of Tailspan: description, unit, source.
+"""Describes the names in `names.py` that are not fields of Tailspan: description, unit, source.
 
-`telemetry/attributes_page.py` generates docs/attributes.md from these and `telemetry/fields.py`.
+`telemetry/attributes_page.py` generates docs/attributes.md from these names and from
+`telemetry/fields.py`.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +10,7 @@ from tailspan_vllm import names
 
 
 class VocabularyTerm(NamedTuple):
-    """`unit`: a UCUM unit, or the type of a value that has none."""
+    """One name. `unit` is a UCUM unit, or the type of a value that has no unit."""
 
     name: str
     unit: str
@@ -78,7 +79,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""For other backends. Tailspan does not store them."""
+"""Attributes for other backends. Tailspan does not store them."""
 
 SPAN_EVENTS: Final = (
     VocabularyTerm(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

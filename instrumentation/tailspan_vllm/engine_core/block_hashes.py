@@ -1,7 +1,8 @@
 """Copies the block hashes from which a request's prefix ladder is computed.
 
-vLLM hashes each full block of tokens with all blocks before it, and with the adapter, images and
-cache salt. Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
+vLLM hashes each full block of tokens together with all earlier blocks. The hash also includes the
+adapter, images and cache salt. Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to
+0.33.
 """
 
 import sys
@@ -13,11 +14,11 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""The indices of the hashes to copy, by the number of digests of the ladder."""
+"""Indices of the hashes to copy, by the number of digests of the ladder."""
 
 
 class BlockHashes(NamedTuple):
-    """The first `HASH_BYTES` bytes of each hash, beginning with the empty prompt's."""
+    """The first `HASH_BYTES` bytes of each hash. The first hash is for the empty prompt."""
 
     block_tokens: int
     hashes: bytes
@@ -45,7 +46,7 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """None if vLLM has not hashed all blocks."""
+        """The request's hashes, or None if vLLM has not hashed all blocks."""
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
         if number != request.num_tokens // self._block_tokens:

@@ -6,8 +6,8 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Each request's share, by the prompt tokens of its inputs; equal shares if these cannot be
-    read."""
+    """Each request's share, by the prompt tokens of its inputs. Without these numbers, the shares
+    are equal."""
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:
         return {}

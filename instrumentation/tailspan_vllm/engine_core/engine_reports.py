@@ -1,4 +1,4 @@
-"""An engine's identity, and the gauges of its samples."""
+"""Returns an engine's identity, and the gauges of its samples."""
 
 import os
 from typing import Any
@@ -30,7 +30,7 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
 
 
 def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
-    """The longest step, and the step model if it is fitted."""
+    """The longest step, and the coefficients of the step model if it is fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
     if model.ready:
         gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
@@ -40,21 +40,21 @@ def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
 
 
 def sizes_of(scheduler: Any) -> dict[str, int]:
-    """The numbers of running and of waiting requests, by metric name."""
+    """Numbers of running and of waiting requests, by metric name."""
     waiting = sum(map(len, _queues(scheduler)))
     return {names.RUNNING: len(scheduler.running), names.WAITING: waiting}
 
 
 def waiting_with_adapter(scheduler: Any) -> int:
-    """The number of waiting requests that need an adapter."""
+    """Number of waiting requests that need an adapter."""
     return sum(
         request.lora_request is not None for queue in _queues(scheduler) for request in queue
     )
 
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
-    # `skipped_waiting` (0.18 to 0.30): requests not yet allowed to join the batch.
-    # `kv_holding_waiting` (since 0.31): requests that already have KV blocks.
+    # `skipped_waiting` (0.18 to 0.30) has requests that may not yet join the batch.
+    # `kv_holding_waiting` (since 0.31) has requests that already have KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

@@ -1,4 +1,4 @@
-"""The size and the storage tier of the KV cache that a connector loaded for a request.
+"""Finds the size and the storage tier of the KV cache that a connector loaded for a request.
 
 Source: vllm/v1/kv_cache_interface.py, 0.12 to 0.33;
 vllm/distributed/kv_transfer/kv_connector/v1/base.py, `get_external_cache_hit_sources`, since 0.32.
@@ -20,7 +20,7 @@ class KvLoads:
         self._tiers_of = getattr(scheduler.connector, "get_external_cache_hit_sources", None)
 
     def load_of(self, request: Any, tokens: int) -> KvLoad:
-        """Call this in the step that started the load."""
+        """The size and the tier of a load. Call this in the step that started the load."""
         per_token = self._bytes_per_token
         return KvLoad(
             None if per_token is None else round(tokens * per_token), self._tier(request, tokens)
@@ -34,10 +34,10 @@ class KvLoads:
 
 
 def bytes_per_token(scheduler: Any) -> float | None:
-    """Bytes of KV cache per token over all tensor-parallel ranks.
+    """Bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
 
-    None with pipeline parallelism (the scheduler has only one stage's layers) and with several
-    groups of layers, each of which may load a different number of tokens.
+    With pipeline parallelism, the scheduler has only one stage's layers. With several groups of
+    layers, each group may load a different number of tokens.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config
@@ -46,7 +46,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # A spec with `kv_cache_specs` already sums its page size over the layers.
+    # If a spec has `kv_cache_specs`, its page size is already the sum over the layers.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

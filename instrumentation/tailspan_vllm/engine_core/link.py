@@ -1,16 +1,16 @@
-"""The link from an engine core to the front ends of its server, over a local socket.
+"""Link from an engine core to the front ends of its server, over a local socket.
 
-The engine sends each request's account, what the step ledger measured for it; the front end adds it
-to the request's span.
+An account is what the step ledger measured for one request. The engine sends each account, and the
+front end adds it to the request's span.
 
 The ends find each other by a token that child processes inherit. Any local process can read the
-token in /proc/net/unix, so each end also asks the kernel for the other's user, and accepts only its
-own.
+token in /proc/net/unix. So each end also asks the kernel for the user of the other process, and
+accepts only its own user.
 
-The engine never waits. Messages stay in one log of limited size; a message removed before a front
-end received it counts as dropped.
+The engine never waits. Messages stay in one log of limited size. If a message is removed before a
+front end received it, it counts as dropped.
 
-Without Linux's abstract sockets, or across machines, spans lack the accounts.
+Without Linux's abstract sockets, or across machines, spans have no accounts.
 """
 
 import errno
@@ -27,7 +27,7 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""About 50 s of accounts (400 bytes each) at 200 requests per second."""
+"""The log holds about 50 s of accounts (400 bytes each) at 200 requests per second."""
 
 RECENT = 512
 """Maximum number of earlier messages that a new front end receives."""
@@ -51,14 +51,13 @@ ENGINES_LIMIT = 64
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
 _MESSAGE_OVERHEAD_BYTES = 48
-"""The `bytes` object and its slot in the log."""
 
 _CREDENTIALS = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
 
 
 def make_token(environ: "os._Environ[str]") -> None:
-    """Set a token for this process and its children, unless a parent has set one."""
+    """Set a token for this process and its child processes, unless a parent process has set one."""
     environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
 
 
@@ -81,7 +80,7 @@ class EngineEnd:
         """Messages lost before delivery, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log, or drop the oldest if the log is full."""
+        """Append a message to the log. Drop the oldest messages if the log is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -95,20 +94,19 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send pending messages until each socket's buffer is full. Never wait."""
+        """Send pending messages until the buffer of each socket is full. Never wait."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        # Shortening the log takes time, and flushes are frequent.
         if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a sample to one front end only, so that its totals are not reported twice. It
-        replaces an unsent one."""
+        """Send a sample to one front end only, so that its totals are not reported twice. The
+        sample replaces an earlier unsent sample."""
         self._accept()
         if not self._fronts:
             return
@@ -181,10 +179,9 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """A packet with the messages from `position` on, and their number."""
         framed: list[bytes] = []
         size = 0
-        # A deque is quick near its end, where most front ends read.
+        # Access near the end of a deque is quick. Most front ends read there.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -215,7 +212,7 @@ class FrontEndLink:
 
     @property
     def connections(self) -> int:
-        """The number of connected engines."""
+        """Number of engines with an open connection."""
         return len(self._engines)
 
     def discover(self) -> None:
@@ -283,7 +280,7 @@ class FrontEndLink:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Whether the other process runs as the same user. Source: unix(7), SO_PEERCRED."""
+    """Return whether the other process runs as the same user. Source: unix(7), SO_PEERCRED."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _process, user, _group = _CREDENTIALS.unpack(credentials)
     return bool(user == os.geteuid())

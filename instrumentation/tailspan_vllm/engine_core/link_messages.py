@@ -35,8 +35,9 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""After the numbers: the tier of the KV-cache load (index in `TIERS` plus one, 0 if unknown),
-tokens per block, number of hashes. The hashes and the request id follow the struct."""
+"""After the numbers come the tier of the KV-cache load, the tokens per block, and the number of
+hashes. The tier is an index in `TIERS` plus one, or 0 if unknown. The hashes and the request id
+follow."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -64,7 +65,7 @@ class RequestAccount(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
-    """A long request id is shortened as in the front end."""
+    """Encode an account. A long request id is shortened as in the front end."""
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
     held = account.waited.held if account.waited else None
@@ -119,7 +120,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Whether the first byte is that of an account."""
+    """Return whether a message has the first byte of an account."""
     return message[:1] == b"A"
 
 
@@ -189,7 +190,7 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit would make all later exports fail.
+    A metric without a unit is invalid, because it would make all later exports fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

@@ -1,10 +1,11 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` catches exceptions. After one, the requests in the engine lose their accounts.
+`scheduler_hooks.py` catches exceptions. After an exception, the requests in the engine lose their
+accounts.
 
-Only a few sums and a loop over the requests in prefill run in each step. All other work is done ten
-times a second for several steps together; in each step it would take three times as long, because
-running the model evicts this code from the CPU caches.
+In each step, this module computes only a few sums and loops over the requests in prefill. All other
+work is done ten times a second for several steps together. In each step, it would take three times
+as long. Running the model evicts this code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -37,18 +38,18 @@ from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external
 CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
-"""Interval of a busy engine's samples; an idle one sends at once. A sample takes about 20 µs."""
+"""Interval of a busy engine's samples. An engine that becomes idle sends a sample at once."""
 
 TRACK_LIMIT = 65536
 """Requests above this limit are not tracked, and have no account."""
 
 STEPS_UNDER_WAY = 1024
-"""Pipeline parallelism has one step per stage under way, and asynchronous scheduling one more. At
+"""Pipeline parallelism has one running step per stage, and asynchronous scheduling adds one. At
 this number, the hook has missed the ends of steps."""
 
 UNSEEN_ENDS = 1024
-"""If the ledger has this many tracks more than the scheduler has requests, the hook has missed
-their ends, and the tracks are removed."""
+"""If the ledger tracks this many requests more than the scheduler has, the hook has missed their
+ends. The tracks are then removed."""
 
 
 class _EndedStep(NamedTuple):
@@ -65,7 +66,7 @@ class _EndedRequest(NamedTuple):
     last: int
     """The last step that ended before the request ended."""
     paid: int
-    """The last step with work for the request, which may still be running."""
+    """The last step with work for the request. The step may still be running."""
 
 
 class EngineObserver:
@@ -123,7 +124,7 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
-        """Call the listener with a request before it enters the queue."""
+        """Call the listener with a request before the request enters the queue."""
         if self._listener is not None:
             self._listener.began(scheduler, request)
 
@@ -136,7 +137,7 @@ class EngineObserver:
         self._waiting.left(request.request_id)
 
     def queued(self, request_id: str) -> None:
-        """Record the arrival of a request, unless it continues a session."""
+        """Record the arrival of a request. Ignore a request that continues a session."""
         if request_id not in self._tracks and request_id not in self._untracked:
             self._waiting.joined(request_id)
 
@@ -159,7 +160,8 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # vLLM reports a preempted request as resumed, or, with newer model runners, as new.
+        # vLLM reports a preempted request as resumed. With newer model runners, it reports the
+        # request as new.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -209,11 +211,11 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy a request's block hashes before vLLM frees it. Stop after a failure."""
+        """Copy a request's block hashes before vLLM frees the request. Stop after a failure."""
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # There are none without prefix caching, or if the request is shorter than a block.
+        # A request has no hashes without prefix caching, or if it is shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -255,7 +257,7 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # The next step may begin hours later.
+            # Settle the request now, because the next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
@@ -268,7 +270,7 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Or else the last ended step."""
+        """The last step with work for the request, or else the last ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -343,7 +345,7 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove all tracks after a hook failed, because they lack its data."""
+        """Remove all tracks after a hook failed, because the tracks lack the hook's data."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)

@@ -1,7 +1,7 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks duplicate the conditions that end vLLM's loop over the waiting requests, longest usual
-duration first: full batch, full KV-cache memory, exhausted token budget.
+The checks duplicate the conditions that end vLLM's loop over the waiting requests. The condition
+that usually lasts longest comes first: full batch, full KV-cache memory, exhausted token budget.
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -15,7 +15,7 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""A grammar is being compiled: the names in all versions of vLLM."""
+"""The status of a request whose grammar is being compiled, in all versions of vLLM."""
 
 
 class QueueObstacles:
@@ -50,7 +50,8 @@ class QueueObstacles:
         self._adapters = None
 
     def held(self) -> Mapping[str, HoldReason]:
-        """Why requests may not join the batch, by request id. Always empty before vLLM 0.18."""
+        """Return why requests may not join the batch, by request id. Always empty before
+        vLLM 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -67,10 +68,11 @@ class QueueObstacles:
         return dict.fromkeys((request.request_id for request in held), HoldReason.OTHER)
 
     def _hold(self, request: Any) -> HoldReason | None:
-        """None if a request that vLLM skipped has become eligible.
+        """Return why a request that vLLM skipped is not eligible, or None if it has become
+        eligible.
 
-        vLLM examines it again only when the batch has room. Until then, it waits for the same
-        obstacle as all eligible requests.
+        vLLM examines a skipped request again only when the batch has room. Until then, the request
+        waits for the same obstacle as all eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -96,7 +98,8 @@ class QueueObstacles:
     def obstacle(
         self, output: Any, held: Mapping[str, HoldReason], preempted: bool
     ) -> Obstacle | None:
-        """Why eligible requests did not join the batch. None if none waits."""
+        """Return why eligible requests did not join the batch, or None if no eligible request
+        waits."""
         scheduler = self._scheduler
         first = self._first(held)
         if first is None:
@@ -122,8 +125,8 @@ class QueueObstacles:
     def _first(self, held: Mapping[str, HoldReason]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # First, requests that already hold blocks (since 0.31). Second, skipped requests (0.18 to
-        # 0.30).
+        # Requests that already hold blocks come first (since 0.31). Skipped requests come second
+        # (0.18 to 0.30).
         for queue in (
             getattr(scheduler, "kv_holding_waiting", None),
             getattr(scheduler, "skipped_waiting", None),
@@ -137,7 +140,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Assumes no cache hits."""
+        """Return whether the request lacks free blocks, if it has no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

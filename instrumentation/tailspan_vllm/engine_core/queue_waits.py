@@ -1,11 +1,11 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-The obstacle of a scheduling decision applies until the next; the time between them is added to the
-obstacle's running sum. A request's wait is the increase of the sums while it waits, so a step needs
-no work per waiting request. Only ineligible time, in which a request may not join the batch, is
-recorded per request.
+The obstacle of a scheduling decision applies until the next decision. The time in between is added
+to the obstacle's running sum. A request's wait is the increase of the sums while it waits, so a
+step needs no work per waiting request. While a request may not join the batch, it is ineligible.
+Only ineligible time is recorded per request.
 
-Pure: callers pass timestamps of one monotonic clock.
+This module is pure: callers pass timestamps of one monotonic clock.
 """
 
 from collections.abc import Container, Mapping
@@ -26,7 +26,8 @@ class Obstacle(IntEnum):
 
 
 class HoldReason(IntEnum):
-    """Why a request is not eligible. All values but the last are indices in `HeldParts`."""
+    """The reasons why a request is not eligible. All values except the last are indices in
+    `HeldParts`."""
 
     KV_LOAD = 0
     GRAMMAR = 1
@@ -46,14 +47,14 @@ class QueueWait(NamedTuple):
 class _Wait:
     queued: float
     before: list[float] = field(default_factory=list)
-    """`Queue._sums` at the first decision after the arrival, plus their increase while the request
-    was ineligible."""
+    """`Queue._sums` at the first decision after the arrival, plus their increase in the ineligible
+    time."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
     """Ineligible seconds by `HoldReason`, without the current period."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
-    """`Queue._sums` when the request became ineligible."""
+    """`Queue._sums` at the time when the request became ineligible."""
 
 
 class Queue:
@@ -78,12 +79,12 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove requests that are not in `alive`, whose ends were missed."""
+        """Remove requests that are not in `alive`, because the hooks have missed their ends."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an aborted request. None if it was never added."""
+        """Remove an aborted request and return its wait, or None if it was never added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
@@ -95,10 +96,10 @@ class Queue:
         """Record a scheduling decision. Then call `admitted` for each request that it admitted.
 
         Args:
-            obstacle: from now on; None if no request waits.
+            obstacle: the obstacle from now on, or None if no request waits.
             held: the reason of each ineligible request.
 
-        Returns: the new and the changed reasons, by id.
+        Returns: the new and the changed reasons, by request id.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
@@ -122,12 +123,12 @@ class Queue:
         return changed
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an admitted request. None if it was never added."""
+        """Remove an admitted request and return its wait, or None if it was never added."""
         wait = self._waits.pop(request_id, None)
         if wait is None:
             return None
         self._release(wait, at)
-        # Empty if no decision was made since the arrival.
+        # The list is empty if no decision was made since the arrival.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -140,13 +141,13 @@ class Queue:
 
     def _elapse(self, at: float) -> None:
         if self._obstacle is not None:
-            # Not in place: `_Wait.before` of some requests refers to the list.
+            # Replace the list, because `_Wait.before` of some requests refers to it.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Its ineligible time is counted only in `held_s`."""
+        """Mark a request as eligible. Its ineligible time is counted only in `held_s`."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -1,7 +1,7 @@
 """Computes the maximum of any range of a long series. Pure.
 
-With the maximum of each block of `BLOCK` values, a query over n values reads about n / BLOCK
-maxima.
+The class stores the maximum of each block of `BLOCK` values. So a query over n values reads about n
+/ BLOCK maxima.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """Append new numbers, and drop the oldest."""
+    """A series of numbers. New numbers are appended, and the oldest are dropped."""
 
     def __init__(self) -> None:
         self._values = array("d")
@@ -39,7 +39,7 @@ class RangeMax:
         )
 
     def greatest(self, begin: int, end: int) -> float:
-        """The maximum at positions [begin, end), which must not be empty."""
+        """The maximum of the values at positions [begin, end), which must not be empty."""
         values = self._values
         first, last = -(-begin // BLOCK), end // BLOCK
         if first >= last:

@@ -6,7 +6,8 @@ from tailspan_vllm.engine_core.link_messages import Identity
 
 
 class RequestListener(Protocol):
-    """Receives the events of each request (the scheduler's `Request`). Never raises."""
+    """Receives the events of each request (the scheduler's `Request`). No method raises
+    exceptions."""
 
     def introduced(self, identity: Identity) -> None:
         """Receive the properties of the engine, before the first request."""

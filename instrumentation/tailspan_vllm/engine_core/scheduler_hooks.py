@@ -23,7 +23,7 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
 
     Args:
         make_observer: called when the scheduler is created. At the first request, the front ends
-            already look for its link.
+            already look for the observer's link.
         early: whether to observe from then on, and not from the first request.
 
     Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,

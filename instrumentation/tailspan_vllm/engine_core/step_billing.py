@@ -9,8 +9,8 @@ split by prompt tokens.
 The shares sum to the whole duration, including stalls. Before the step model is fitted, the weights
 are the numbers of tokens. Work that is computed again after a preemption is wasted.
 
-Pure. With speculative decoding, shares are slightly too low, because a context grows by several
-tokens per step, but one is counted.
+This module is pure. With speculative decoding, shares are slightly too low. A context then grows by
+several tokens per step, but only one token is counted.
 """
 
 from array import array
@@ -26,13 +26,13 @@ BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
 @dataclass(slots=True)
 class Chunk:
-    """The part of a request's prefill in one step."""
+    """The part of a request's prefill that was computed in one step."""
 
     step: int
     tokens: int
     attention: float
     encoder_ratio: float = 0.0
-    """The request's share of the step's encoder work."""
+    """The request's share of the step's encoder work, from 0 to 1."""
 
     @property
     def start(self) -> float:
@@ -42,7 +42,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """Steps (first, last], each with a token of the request."""
+    """Consecutive steps (first, last]. The request received a token in each of these steps."""
 
     first: int
     context: int
@@ -50,7 +50,7 @@ class Decoding:
 
 
 class BilledTime(NamedTuple):
-    """Engine seconds of a request: useful work, and work that was computed again."""
+    """Engine time of a request in seconds: useful work, and work that was computed again."""
 
     billed_s: float
     wasted_s: float
@@ -58,7 +58,7 @@ class BilledTime(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. `forgotten` oldest steps were dropped."""
+    """Running sums over the steps. The `forgotten` oldest steps were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -77,7 +77,7 @@ class Billing:
         """Add one step. Steps are numbered consecutively.
 
         Args:
-            duration: in seconds.
+            duration: the step's duration in seconds.
             coefficients: (γ, α, κ, β, δ, λ) of the step model, or `BY_TOKENS`.
         """
         gamma, alpha, kappa, beta, delta, launch = coefficients
@@ -101,7 +101,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Up to step `last`. None of the request's steps may be dropped."""
+        """A request's billed time up to step `last`. None of the request's steps may be dropped."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

@@ -1,10 +1,10 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-Shares are differences of running sums over the steps, so their CPU time grows with the number of
-prefill chunks, not of tokens. The oldest steps are dropped; phases that began in them are not
-split.
+A share is the difference of two running sums over the steps. So its CPU time grows with the number
+of prefill chunks, not of tokens. The oldest steps are dropped. A phase that began in a dropped step
+is not split.
 
-Pure: callers pass timestamps of one monotonic clock.
+This module is pure: callers pass timestamps of one monotonic clock.
 """
 
 from array import array
@@ -30,16 +30,16 @@ class Track:
     scheduled: float
     waited: QueueWait | None = None
     external_cached_tokens: int | None = None
-    """Prompt tokens loaded from outside the engine."""
+    """The prompt tokens that were loaded from outside the engine."""
     kv_load: KvLoad | None = None
     has_encoder: bool = False
     block_hashes: BlockHashes | None = None
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
-    """The last step before each preemption."""
+    """Number of the last step before each preemption."""
     resumed_in: list[int] = field(default_factory=list)
-    """The first step after each resumption."""
+    """Number of the first step after each resumption."""
 
     def until(self, last: int) -> "Track":
         """A copy of the track without the steps after step `last`."""
@@ -51,7 +51,7 @@ class Track:
 
 
 class RequestEngineTime(NamedTuple):
-    """A field is None if the ledger cannot determine it."""
+    """The engine time of one request. A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -66,7 +66,7 @@ class RequestEngineTime(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """Seconds of `prefill.own`; None if the engine has no encoder."""
+    """The encoder's seconds of `prefill.own`, or None if the engine has no encoder."""
 
 
 class Ledger:
@@ -113,7 +113,7 @@ class Ledger:
 
     @property
     def next_step(self) -> int:
-        """The number of the step that will end next."""
+        """Number of the step that will end next."""
         return self._forgotten + len(self._ends)
 
     def end_step(
@@ -129,15 +129,16 @@ class Ledger:
         """Add a step. Steps end in the order in which they were scheduled.
 
         With asynchronous scheduling, vLLM launches the next step before it reads this step's
-        outputs. Launching a prefill takes up to 30 ms of CPU time, so a short step before it seems
-        to end late. Its duration above the model's prediction is therefore added to the next step.
+        outputs. Launching a prefill takes up to 30 ms of CPU time, so a short step before the
+        prefill seems to end late. The part of its duration above the model's prediction is
+        therefore added to the next step.
 
         Args:
             begun: the end of the previous step, or when the engine became busy.
             ended: when the step's outputs were read.
-            encodes: whether the encoder of images or audio ran. It gets the duration above the
-                model's prediction, and the model does not learn.
-            prefill_follows: whether the next step has prefill and was scheduled before this one
+            encodes: whether the encoder of images or audio ran. The encoder gets the duration above
+                the model's prediction, and the model does not learn from this step.
+            prefill_follows: whether the next step has prefill and was scheduled before this step
                 ended.
 
         Returns: the step's stall in seconds.
@@ -217,11 +218,11 @@ class Ledger:
         """Split a request's prefill and decode into parts.
 
         Args:
-            last: the last step that ended before the request ended; None for the newest.
+            last: the last step that ended before the request ended; None for the newest step.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: seconds, or None if the request's first steps were dropped. A request that ended
-        during its first step has a bill, but no parts.
+        Returns: seconds, or None if the request's first steps were dropped. If the request ended
+        during its first step, the result has a bill but no parts.
         """
         if last is None:
             last = self.next_step - 1
@@ -266,7 +267,7 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """None if the step that ran when the request was scheduled was dropped."""
+        """Return the step that ran when the request was scheduled, or None if it was dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -280,8 +281,11 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Seconds before the first token, and after it: from a preemption until the discarded work
-        has been computed again."""
+        """Seconds lost to preemptions before the first token, and after it.
+
+        The lost time begins at a preemption. It ends when the discarded work has been computed
+        again.
+        """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
             resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
@@ -315,8 +319,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Time without work for the request, except after a preemption, is divided among the other
-        # requests' prefill and decode, in proportion to their work.
+        # In some steps, the request has no work. Except after a preemption, this time is divided
+        # among the other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -361,7 +365,7 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Seconds; None for fewer than two tokens."""
+        """Longest gap in seconds, or None for fewer than two tokens."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -390,8 +394,9 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> RequestPhaseParts:
-    """`others_decode` is the rest. If the other parts exceed `total` by rounding, or by work that
-    the model lacks, `own` and `others_prefill` are scaled down; the rest is measured."""
+    """Return parts that sum to `total`. `others_decode` is the rest. The other parts may exceed
+    `total`, because of rounding or of work that the model lacks. Then `own` and `others_prefill`
+    are scaled down. The rest is measured."""
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)
     modelled = own + others_prefill

@@ -3,21 +3,22 @@
     step ≈ γ + α·P + κ·Q + β·C + δ·N + λ·L
 
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for p tokens after
-`start` earlier ones. C: context tokens that decoding requests read. N: decoding sequences. L: 1 in
-a step with prefill, otherwise 0. λ: the launch of a prefill, most of whose kernels vLLM launches
-one by one, but decodes as one CUDA graph.
+`start` earlier tokens. C: context tokens that decoding requests read. N: decoding sequences. L: 1
+in a step with prefill, otherwise 0. λ: the time to launch a prefill. vLLM launches most kernels of
+a prefill one by one, but launches decodes as one CUDA graph.
 
-Non-negative relative least squares with exponential forgetting, stored as normal equations. Huber
-weights limit the bias of stalls (Huber, "Robust Estimation of a Location Parameter", 1964). A step
-is predicted before it updates the model, so the reported error is out-of-sample.
+The fit is a non-negative relative least-squares fit with exponential forgetting, stored as normal
+equations. Huber weights limit the bias of stalls (Huber, "Robust Estimation of a Location
+Parameter", 1964). A step is predicted before it updates the model, so the reported error is
+out-of-sample.
 
-Pure. docs/ledger.md describes the limits of the model.
+This module is pure. docs/ledger.md describes the limits of the model.
 """
 
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
-"""Typical values of 1, P, Q, C, N, L, for well-conditioned equations."""
+"""Typical values of 1, P, Q, C, N, L. Dividing by them keeps the equations well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 more steps."""
@@ -25,20 +26,21 @@ FORGET = 1 - 1 / 4000
 MIN_STEPS = 64
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Steps between two solutions, in the first `SETTLED_STEPS` steps and later."""
+"""Number of steps between two solutions, in the first `SETTLED_STEPS` steps and later."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals above this multiple of the typical one have a lower weight."""
+"""Residuals above this multiple of the typical residual have a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A stalled step exceeds the prediction by both."""
+"""A stalled step exceeds the prediction by this ratio and by `STALL_TYPICAL` typical errors."""
 
 
 PACE_STEP = 0.02
-"""Relative change of `FittedStepModel.pace` per step: from 1 to 2 in 35 steps."""
+"""The relative change of `FittedStepModel.pace` per step. The pace rises from 1 to 2 in 35
+steps."""
 
 PACE_LIMIT = 50.0
 
@@ -48,7 +50,7 @@ _UP, _DOWN, _MIN = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class StepWork(NamedTuple):
-    """P, Q, C and N of the model."""
+    """The amounts P, Q, C and N of the model for one step."""
 
     prefill_tokens: float
     prefill_attention: float
@@ -80,12 +82,12 @@ class FittedStepModel:
 
     @property
     def ready(self) -> bool:
-        """Whether enough steps were fitted for a prediction."""
+        """Return whether enough steps were fitted for a prediction."""
         return self.steps >= MIN_STEPS
 
     @property
     def error_ratio(self) -> float | None:
-        """Typical absolute out-of-sample error, relative to the prediction."""
+        """The typical absolute out-of-sample error, relative to the prediction."""
         return self._typical_ratio if self.ready else None
 
     @property
@@ -97,16 +99,16 @@ class FittedStepModel:
         return 1 - self._residual_square / variance if variance > 0 else None
 
     def predict(self, work: StepWork) -> float:
-        """The predicted duration of a step in seconds."""
+        """The predicted duration of a step with this work, in seconds."""
         gamma, alpha, kappa, beta, delta, launch = self._coefficients
         p, q, c, n = work
         predicted = gamma + beta * c / 1e5 + delta * n / 1e2
         return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
     def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
-        """Seconds of a step's duration that are a stall; 0 within the usual noise.
+        """Seconds of a step's duration that are a stall, or 0 within the usual noise.
 
-        If all recent steps took longer than predicted, the machine has become slower, which is no
+        If all recent steps took longer than predicted, the machine has become slower. This is not a
         stall.
         """
         expected = predicted * max(self.pace, 1.0)
@@ -123,7 +125,7 @@ class FittedStepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _MIN), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # Relative to the pace, so that the fit can follow a slowdown of all steps.
+            # The error is relative to the pace, so that the fit can follow a slowdown of all steps.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             kind = work.prefill_tokens > 0

@@ -1,4 +1,4 @@
-"""The requests in the scheduler's queue: why each waits, and the KV cache loaded for it."""
+"""The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it."""
 
 import time
 from collections.abc import Container
@@ -12,7 +12,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """Used only on the engine core's thread."""
+    """Use this only on the engine core's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -53,21 +53,21 @@ class WaitingRequests:
             self.queue = None
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove a request that joins the batch, and return its wait."""
+        """Remove a request that joins the batch. Return its wait."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
-        """The KV cache loaded for a request that joins the batch."""
+        """The KV cache that was loaded for a request that joins the batch."""
         if request_id in self._loading:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
 
     def left(self, request_id: str) -> QueueWait | None:
-        """Remove a request that was never scheduled, and return its wait."""
+        """Remove a request that was never scheduled. Return its wait."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
-        """A request was preempted (`evicted`) or has ended."""
+        """Record that a request was preempted (`evicted`) or has ended."""
         if evicted:
             self._evicted = True
         else:
@@ -76,7 +76,7 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """Above `most` requests, remove those that vLLM no longer has."""
+        """If there are more than `most` requests, remove those that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 
@@ -99,7 +99,7 @@ class WaitingRequests:
 
 
 def external_tokens(request: Any) -> int | None:
-    """The number of prompt tokens that a KV connector provided."""
+    """Number of prompt tokens that a KV connector provided."""
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
         return int(prefill.num_external_cached_tokens)

@@ -1,7 +1,7 @@
 """Captures the requests of an engine core whose front end is not Python.
 
 This code runs on the engine core's thread, so it only copies values. The threads of `export.sender`
-do the rest.
+do all other work.
 """
 
 import logging
@@ -30,7 +30,8 @@ logger = logging.getLogger("vllm.tailspan")
 OPEN_LIMIT: Final = 65536
 
 STEPS_LIMIT: Final = 4096
-"""Steps whose statistics are stored until they are added up each second."""
+"""The maximum number of steps whose statistics are stored. The statistics are added up each
+second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "stop": "stop",
@@ -62,11 +63,11 @@ class EngineRequest(Flight):
 
 
 class EngineCapture:
-    """See `RequestListener`.
+    """Captures the requests of an engine core. See `RequestListener`.
 
     Args:
         link: the token of this engine's own link.
-        port: the server's port; None if unknown.
+        port: the server's port, or None if unknown.
     """
 
     def __init__(self, settings: Settings, engine: int, link: str, port: int | None) -> None:
@@ -80,7 +81,7 @@ class EngineCapture:
         self._probed = False
         self.sender.observe(self._engines, lambda: None, lambda: self.in_flight, _not_reported)
         self.sender.serves_port(port)
-        # A child process of `multiprocessing` ends without `atexit` handlers.
+        # A child process of `multiprocessing` ends without calling `atexit` handlers.
         Finalize(self, self.sender.close, exitpriority=10)
 
     @guard.catch_exceptions("engine_only.introduced")
@@ -168,7 +169,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.stepped")
     def stepped(self, results: Any) -> None:
-        """vLLM gives a step's statistics to one of the front ends."""
+        """Record a step's statistics, which vLLM gives to one of the front ends."""
         for outputs in results.values():
             stats = outputs.scheduler_stats
             if stats is not None:
@@ -183,7 +184,7 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.closed")
     def closed(self) -> None:
-        """Forget all requests, which would seem to hang without the hooks."""
+        """Forget all requests. Without the hooks, they would seem to hang."""
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
 

@@ -1,7 +1,8 @@
 """Detects vLLM's Rust front end, which loads no plugins.
 
-`vllm serve` starts it with `VLLM_USE_RUST_FRONTEND=1`. `vllm-rs serve` starts its engine cores
-through the module `headless_engine`. An engine core inherits its parent's command line.
+With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end. `vllm-rs serve` starts its
+engine cores through the module `headless_engine`. An engine core inherits its parent's command
+line.
 
 Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """
@@ -16,7 +17,8 @@ _MANAGED: Final = "headless_engine.py"
 
 
 def has_rust_front_end(command_line: Sequence[str]) -> bool:
-    """`command_line`: as in `sys.argv`."""
+    """Return whether the Rust front end serves this engine core. `command_line` is as in
+    `sys.argv`."""
     if not command_line:
         return False
     if command_line[0].endswith(_MANAGED):
@@ -25,7 +27,7 @@ def has_rust_front_end(command_line: Sequence[str]) -> bool:
 
 
 def served_port(command_line: Sequence[str]) -> int | None:
-    """None if the command line does not contain the port.
+    """The server's port, or None if the command line does not contain it.
 
     All engine cores must find the same port, because it is part of the replica's name.
     """

@@ -1,4 +1,7 @@
-"""Builds the record of a request that only the engine core observed: from queue to last token."""
+"""Builds the record of a request that only the engine core observed.
+
+The record begins in the queue and ends with the last token.
+"""
 
 import re
 import time
@@ -11,10 +14,9 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""Appended to the response's id by the front end."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""By prefix of the request id; other requests are text completions."""
+"""The operation by prefix of the request id. Requests with other prefixes are text completions."""
 
 
 class Ended(NamedTuple):
@@ -28,7 +30,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """`AccountJoin` adds the measurements of the step ledger."""
+    """A request's record. `AccountJoin` adds the measurements of the step ledger."""
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()
     response_id = _RANDOM_SUFFIX.sub("", ended.request_id)

@@ -1,6 +1,6 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
-A text that could identify the server's owner, such as a model's path, is reported as a digest.
+If a text could identify the server's owner, such as a model's path, it is reported as a digest.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Computed when the engine starts, so not part of the fingerprint."""
+"""Values that the engine computes at its start. The fingerprint leaves them out."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -74,7 +74,8 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """The effective values by names such as `scheduler.max_num_seqs`, without unset ones."""
+    """The effective values, without unset arguments. The keys are names such as
+    `scheduler.max_num_seqs`."""
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
         for part, argument_names in table.items():
@@ -89,7 +90,7 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Eight hex digits that identify the values of the arguments."""
+    """Return eight hex digits that identify the values of the arguments."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 

@@ -1,6 +1,7 @@
-"""CPU time of this process, of an engine core and of the machine; age of this process.
+"""Reads the CPU time of this process, of an engine core and of the machine, and this process's age.
 
-Totals count from the first reading. Unavailable values are left out. Linux only.
+Totals count from the first reading. Unavailable values are left out. The module works only on
+Linux.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -27,7 +28,7 @@ class Processors:
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """Of this process and of the machine, by metric name."""
+        """The CPU seconds of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
@@ -42,11 +43,11 @@ class Processors:
         return totals
 
     def core(self, process: int | None) -> dict[str, float]:
-        """CPU seconds of an engine core's process, by metric name."""
+        """The CPU seconds of an engine core's process, by metric name."""
         if process is None:
             return {}
         try:
-            # The program's name in parentheses may contain a parenthesis.
+            # The program's name stands in parentheses, and may itself contain a parenthesis.
             fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):
@@ -58,7 +59,7 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Reading the file as text takes twice as long."""
+    """The beginning of a file as bytes, because reading as text takes twice as long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)
@@ -67,7 +68,7 @@ def _begin_of(path: str) -> bytes:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """Seconds since this process started, or None if unavailable."""
+    """The seconds since this process started, or None if they are unavailable."""
     try:
         text = (proc / "self" / "stat").read_text()
         started_ticks = int(text.rpartition(")")[2].split()[19])

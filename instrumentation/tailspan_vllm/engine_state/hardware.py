@@ -17,20 +17,21 @@ own start."""
 
 
 class Machine(NamedTuple):
-    """The device's name, devices per engine, and the model's shape by key."""
+    """The device's name, the number of devices per engine, and the model's shape, by key."""
 
     device: str | None
     gpus: int | None
     shape: dict[str, Scalar]
     loading_s: float | None = None
-    """From the start of the process until the engine was ready."""
+    """Seconds from the start of the process until the engine was ready."""
 
 
 UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """What this vLLM provides. Never raises. `started_unix_ns`: None for now."""
+    """What this vLLM reports about the hardware. Never raises. If `started_unix_ns` is None, the
+    engine is ready now."""
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
     device = _attempt("device", _device)
     gpus = _attempt("gpus", lambda: _gpus(vllm_config))

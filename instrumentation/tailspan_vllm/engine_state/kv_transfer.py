@@ -1,6 +1,7 @@
 """Converts the statistics of KV connectors to one format. Pure.
 
-Supports NIXL and offloading (short or full metric names), alone or inside a multi connector.
+The supported connectors are NIXL and offloading, alone or inside a multi connector. Offloading may
+use short or full metric names.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -40,10 +41,10 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""By direction, a key in the offloading connector's statistics."""
+"""A direction is a key in the offloading connector's statistics."""
 
 _MAX_DEPTH: Final = 4
-"""Multi connector, its connectors, a metric, the metric's labels."""
+"""Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
@@ -75,7 +76,6 @@ def _amounts(
 
 
 def _numbers(value: Any, depth: int = 2) -> Iterator[int | float]:
-    """One number, a list, or a mapping of labels to numbers or lists."""
     if isinstance(value, int | float):
         if value >= 0:
             yield value

@@ -1,8 +1,8 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
-Keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged;
+The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged.
 `roofline/shape_from_config.py` interprets them. Only numbers, booleans and type names are reported,
-never a path or the name of a checkpoint. A nested key has its part's name as prefix. A list is
+never a path or the name of a checkpoint. A nested key has the name of its part as prefix. A list is
 reported as counts: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
@@ -96,7 +96,7 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Parts of some architectures. Only their presence is reported."""
+"""Only the presence of these parts is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",
@@ -119,7 +119,8 @@ _TEXT_LIMIT: Final = 64
 
 
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Can raise any exception if vLLM's configuration has an unexpected structure."""
+    """The model's shape. Can raise any exception if vLLM's configuration has an unexpected
+    structure."""
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)
     text = getattr(model, "hf_text_config", None) or whole
@@ -175,7 +176,7 @@ def _add_quantisation(shape: dict[str, Scalar], path: str, part: Mapping[Any, An
 
 
 def _scalar(value: Any) -> Scalar | None:
-    """None for other text, such as a path."""
+    """A number, a boolean or a type name. Other text, such as a path, becomes None."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, bool | int | float):

@@ -1,4 +1,4 @@
-"""The state of one engine: gauges, running totals, configuration, hardware."""
+"""Defines the state of one engine: gauges, running totals, configuration, hardware."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class EngineState:
-    """By metric names in `names.py`."""
+    """Values by metric names in `names.py`."""
 
     engine: int
     started_unix_ns: int
@@ -26,11 +26,11 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Hook failures in the engine core's process."""
+    """Number of failures of each hook in the engine core's process."""
     drops: dict[str, int] = field(default_factory=dict)
 
     load: Any = None
-    """vLLM's latest `SchedulerStats`; `step_statistics.load_of` converts it."""
+    """vLLM's latest `SchedulerStats`, which `step_statistics.load_of` converts."""
     catch_up: Callable[[], None] = _nothing
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
@@ -49,8 +49,8 @@ class EngineState:
         """A copy that later steps do not change.
 
         Args:
-            hook_failures: in this process, by hook.
-            drops: requests that are not reported, by reason.
+            hook_failures: the failures in this process, by hook.
+            drops: the number of requests that are not reported, by reason.
         """
         return replace(
             self,

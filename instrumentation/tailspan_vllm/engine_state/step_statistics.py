@@ -13,7 +13,7 @@ from tailspan_vllm.guard import missing
 
 
 class EngineLoad(NamedTuple):
-    """Waiting and running requests, and KV-cache usage; None if unknown."""
+    """Waiting and running requests, and KV-cache usage. Unknown values are None."""
 
     waiting: int | None
     running: int | None
@@ -21,7 +21,7 @@ class EngineLoad(NamedTuple):
 
 
 def load_of(seen: Any) -> EngineLoad:
-    """Convert the `SchedulerStats` of a step, or gauges by metric name."""
+    """Convert the `SchedulerStats` of a step, or a mapping of gauges by metric name."""
     if seen is None:
         return EngineLoad(None, None, None)
     if isinstance(seen, Mapping):
@@ -60,7 +60,7 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add steps to an engine's totals, and update its gauges."""
+    """Add the statistics of steps to an engine's totals, and update its gauges."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     iterated, latest = False, None
@@ -111,7 +111,7 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The engine core reports `WAITING_LORAS`; vLLM's number lacks requests that were never
+    # The engine core reports `WAITING_LORAS`. vLLM's own number leaves out requests that were never
     # scheduled.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
@@ -127,7 +127,6 @@ _HITS_BY_TIER = {
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """Statistics of only some engines."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

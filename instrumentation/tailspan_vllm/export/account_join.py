@@ -1,6 +1,6 @@
 """Completes request records and engine states with the data that the engine cores send.
 
-One thread may read the link while another completes records.
+One thread may read the link while a second thread completes records.
 """
 
 import threading
@@ -25,10 +25,11 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 ACCOUNTS_LIMIT = 32768
-"""Accounts that wait for their record, including those of other API servers."""
+"""Maximum number of accounts that wait for their record, including accounts for other API
+servers."""
 
 ENGINES_LIMIT = 1024
-"""No server has more engines."""
+"""No server has more engines than this."""
 
 DISCOVER_S = 5.0
 
@@ -42,8 +43,8 @@ class AccountJoin:
     """Stores the engines' messages until they are used.
 
     Args:
-        token: the link's token, or None without a link.
-        prefix_key: the secret for prefix ladders; None for no ladders.
+        token: the link's token, or None if there is no link.
+        prefix_key: the secret for prefix ladders, or None for no ladders.
     """
 
     def __init__(self, token: str | None, prefix_key: str | None = None) -> None:
@@ -64,14 +65,15 @@ class AccountJoin:
 
     @property
     def connections(self) -> int:
-        """The number of connected engines."""
+        """Number of engines with an open connection."""
         return 0 if self._link is None else self._link.connections
 
     def read(self, look: bool = False) -> int:
         """Read and store messages, and return their number.
 
         Args:
-            look: whether to connect to new engines now, and not only every `DISCOVER_S` seconds.
+            look: True to connect to new engines now. If False, connect only every `DISCOVER_S`
+                seconds.
         """
         if self._link is None:
             return 0
@@ -105,7 +107,7 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Keep the longest step until the next export."""
+        """Replace an engine's sample, but keep the longest step until the next export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -114,14 +116,14 @@ class AccountJoin:
         self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
-        """Complete a record. Return False if its account may still arrive."""
+        """Complete a record. Return False if the record's account may still arrive."""
         with self._lock:
             return self._apply(record)
 
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # An offline LLM has no stat logger with the model's name.
+            # An offline LLM has no stat logger, from which the model's name would come.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()
@@ -157,8 +159,8 @@ class AccountJoin:
         elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # Without vLLM's statistics (--disable-log-stats, or an offline LLM), only the account
-            # has these.
+            # Only the account has these values if vLLM keeps no statistics (--disable-log-stats, or
+            # an offline LLM).
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -166,7 +168,8 @@ class AccountJoin:
         return True
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
-        """States of the engines without a stat logger here, such as those of an offline `LLM`."""
+        """States of the engines without a stat logger here, such as the engines of an offline
+        `LLM`."""
         with self._lock:
             identities = dict(self._identities)
         self._unclaimed.update(engine for engine in identities if engine not in known)
@@ -185,17 +188,17 @@ class AccountJoin:
         ]
 
     def process_of(self, engine: int) -> int | None:
-        """None until the engine's identity has arrived."""
+        """The process id of an engine, or None until its identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
 
     def start_of(self, engine: int) -> EngineInstants | None:
-        """The instants of an engine's start, or None if unknown."""
+        """The instants of an engine's start, or None if they are unknown."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
-        """Add the totals and the step model of an engine core."""
+        """Add the totals and the step model of an engine core to an engine's state."""
         state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
@@ -212,7 +215,6 @@ def _drop(error: ValueError) -> None:
 
 
 def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Set the timestamps of a request that only the engine core observed."""
     record.queued = reached = record.received
     for name in ("scheduled", "first_token", "last_token"):
         instant = getattr(account, name)
@@ -224,7 +226,8 @@ def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -
 
 
 def _set_instants_until_left(record: RequestRecord, account: RequestEngineTime) -> None:
-    """Up to the client's disconnection; the engine may continue until the abort arrives."""
+    """Set the timestamps up to the client's disconnection. The engine may continue until the abort
+    arrives."""
     if account.waited is None:
         return
     reached = max(record.received, record.handed or record.received)

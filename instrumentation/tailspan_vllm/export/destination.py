@@ -1,7 +1,7 @@
-"""Reads the OTEL_EXPORTER_OTLP_* variables: where and how each signal is sent.
+"""Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
 
-A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general one. A
-malformed value is reported and replaced by the default.
+A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general variable.
+A malformed value is reported and replaced by the default.
 
 Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
@@ -22,14 +22,14 @@ Complain = Callable[[str], None]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-"""The default of OpenTelemetry's specification."""
+"""The default time limit in OpenTelemetry's specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""From here on, milliseconds as in the specification; below, seconds as in OpenTelemetry's Python
-exporters. Practical timeouts are between 1 s and 1,000 s."""
+"""From this value on, a value is in milliseconds, as in the specification. A lower value is in
+seconds, as in OpenTelemetry's Python exporters."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
-"""Allowed both in gRPC metadata and in HTTP headers."""
+"""Characters that are allowed both in gRPC metadata and in HTTP headers."""
 
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _HOST_AND_PORT: Final = re.compile(r"[^/:\s]+:[0-9]{1,5}")
@@ -53,14 +53,15 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """For log lines: without a password and without OTLP's own path."""
+        """The endpoint for log lines, without a password and without OTLP's own path."""
         if "://" in self.endpoint:
             return _without_password(self.endpoint).removesuffix(f"/v1/{self.signal}")
         return f"{'https' if self.secure else 'http'}://{self.endpoint}"
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """By default, the usual protocol of the endpoint's port."""
+    """Return the configured protocol. By default, return the usual protocol of the
+    endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -79,7 +80,7 @@ def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
 def destination_of(
     environ: Mapping[str, str], signal: Signal, protocol: Protocol, complain: Complain
 ) -> Destination:
-    """Read the variables of one signal. Call `complain` with a line per malformed value."""
+    """Read the variables of one signal. Call `complain` with a line for each malformed value."""
     reader = _Reader(environ, signal, complain)
     endpoint, secure = reader.endpoint(protocol)
     certificate = reader.file("CERTIFICATE")
@@ -106,7 +107,7 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """The name of the variable that applies, and its value, empty if unset."""
+        """The name and value of the variable that applies. The value is empty if unset."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",
@@ -144,7 +145,7 @@ class _Reader:
         return given.lower() == "true"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Complaints never contain a header's value, which may be secret."""
+        """The headers to send. Complaints never contain a header's value, which may be secret."""
         name, given = self._given("HEADERS")
         headers = []
         for number, pair in enumerate(given.split(",") if given else (), 1):

@@ -1,6 +1,6 @@
 """Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-A repeated event is identical, so the receiver can discard it.
+The repeated event is identical, so the receiver can discard it.
 """
 
 import time
@@ -18,7 +18,7 @@ Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
-    """Use it only on one thread. `clock_unix_ns` returns the timestamp of a configuration
+    """Use this object only on one thread. `clock_unix_ns` returns the timestamp of a configuration
     change."""
 
     def __init__(
@@ -34,17 +34,18 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Send all starts again: the collector may have lost them, or be a new one."""
+        """Send all starts again. The collector may have lost them, or may be a new collector."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send due starts, unless a retry pause runs. `now`: monotonic seconds."""
+        """Send the starts that are due, except during a retry pause. `now` is in monotonic
+        seconds."""
         for state in states:
             self._notice(state)
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # One event per message, so that a refusal affects only this event.
+            # Each message has only one event, so that a refusal affects only this event.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

@@ -20,7 +20,7 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Used only on the sending thread."""
+    """Use this only on the sending thread."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.settings import Settings, resource_attributes
 
 SAMPLES_PER_EXPORT: Final = 120
-"""A sample has about 6 kB; many collectors accept at most 4 MiB."""
+"""A sample has about 6 kB, and many collectors accept at most 4 MiB."""
 
 
 class Exporter:
@@ -37,7 +37,8 @@ class Exporter:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # Now, because OpenTelemetry's detectors start threads, which fails while a program ends.
+        # Create the resource now. OpenTelemetry's detectors start threads, which fails while a
+        # program ends.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
@@ -56,7 +57,7 @@ class Exporter:
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
-        """Set the port in the replica's name. A new one sends engine starts again."""
+        """Set the port in the replica's name. If the port is new, send engine starts again."""
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()
@@ -78,7 +79,8 @@ class Exporter:
 
     @guard.catch_exceptions("send_samples")
     def send_samples(self, samples: deque[EngineStateSample]) -> None:
-        """Keeps the latest `SAMPLES_LIMIT` while the collector is unreachable."""
+        """Send samples. While the collector is unreachable, keep the latest `SAMPLES_LIMIT`
+        samples."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
@@ -93,7 +95,7 @@ class Exporter:
 
     @guard.catch_exceptions("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Unless spans are waiting, which reports must not delay."""
+        """Report requests in flight, unless spans are waiting. Reports must not delay spans."""
         if (
             self._settings.events
             and self._settings.spans

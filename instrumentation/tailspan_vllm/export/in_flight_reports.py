@@ -1,8 +1,8 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
-A report is a log record (`tailspan.request.in_flight`) with the ids of the future span. It contains
-the request's age at the previous report, and the span the age at the last one. The next message is
-built only after the current one was accepted or refused.
+A report is a log record (`tailspan.request.in_flight`) with the ids of the future span. A report
+contains the request's age at the previous report. The span contains the age at the last report. The
+next message is built only after the current message was accepted or refused.
 """
 
 import time
@@ -23,10 +23,10 @@ YOUNGEST_S: Final = 5.0
 """Most younger requests end before the next message."""
 
 REPORT_S: Final = 10.0
-"""Below the 15 s after which objectives are evaluated again."""
+"""Reports are more frequent than evaluations of objectives (every 15 s)."""
 
 MAX_REQUESTS: Final = 1_000
-"""Per message, oldest first. vLLM runs at most 1,024 requests at a time (`max_num_seqs`)."""
+"""Maximum number of requests per message. vLLM runs at most 1,024 at a time (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
@@ -36,7 +36,7 @@ BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
 class InFlightReports:
-    """Use it only on one thread."""
+    """Use this object only on one thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # If the request ends only after this check, its span contains the new `reported_at`.
+            # If a request ends after this check, its span contains the new `reported_at`.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -1,7 +1,7 @@
 """Sends one signal's items in order.
 
 A batch that must be sent again stays at the front. A refused batch is halved, down to a single
-item, which is then dropped and counted. The size grows again with each accepted batch.
+item. A refused single item is dropped and counted. The size grows again with each accepted batch.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -20,10 +20,10 @@ EXPORTS_PER_ROUND: Final = 64
 
 
 class Outbox(Generic[T]):
-    """Use it only on one thread.
+    """Use this object only on one thread.
 
     Args:
-        encode: encodes a batch. A single item for which this raises is dropped.
+        encode: encodes a batch. If it raises for a single item, the item is dropped.
         drop: called with the number of dropped items and the reason.
         note: called with every outcome.
     """
@@ -51,7 +51,7 @@ class Outbox(Generic[T]):
         """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` is reached.
 
         Args:
-            queue: other threads may append to it.
+            queue: the queue, to which other threads may append.
             taken: called with the items that were sent or dropped.
         """
         for _ in range(EXPORTS_PER_ROUND):
@@ -76,7 +76,6 @@ class Outbox(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: ExportResponse, batch: Sequence[T]) -> bool:
-        """False if the batch must be sent again."""
         now = self._clock()
         if outcome.verdict is ExportVerdict.ACCEPTED:
             self._backoff.reset()
@@ -92,6 +91,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is ExportVerdict.DENIED:
-            # The next batch would be refused too. With a pause, fewer are lost.
+            # The collector would refuse the next batch too. With a pause, fewer items are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -1,8 +1,9 @@
 """Asks the Kubernetes API for the durations of a start's parts before the server's first process.
 
-Once per start, and only with `TAILSPAN_KUBERNETES=true`, a separate thread sends two GET requests,
-for this pod and for its events, with the token of the pod's service account. Exports never wait for
-it. If the API refuses or is late, one line is logged, and these parts stay unknown.
+The plugin asks once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
+two GET requests, for this pod and for its events. They contain the token of the pod's service
+account. Exports never wait for this thread. If the API refuses a request or is late, the plugin
+logs one line, and these parts stay unknown.
 """
 
 import json
@@ -23,12 +24,12 @@ from tailspan_vllm.start_up.process import descends_from_process_1, first_proces
 logger = logging.getLogger("vllm.tailspan")
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts the token, the API's certificate and the namespace."""
+"""The folder in which Kubernetes mounts the token, the API's certificate and the namespace."""
 
 MAX_WAIT_S: Final = 10.0
-"""Maximum time that the report of a start waits."""
+"""The maximum time that the report of a start waits for the API."""
 TIMEOUT_S: Final = 3.0
-"""To connect, and without data while an answer arrives."""
+"""Time-out to connect, and time-out without data while an answer arrives."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A pod has at most 1.5 MiB, the default limit of etcd."""
 MAX_EVENTS: Final = 500
@@ -36,11 +37,11 @@ _RIGHTS: Final = "the service account needs `get pods` and `list events` in its 
 
 
 class _UnknownError(Exception):
-    """The message is the reason."""
+    """The parts are unknown. The message is the reason."""
 
 
 class PodStart:
-    """Use it only on one thread.
+    """Parts of the start before the first process. Use it only on one thread.
 
     Args:
         environ: contains the address of the API, the pod's names, and the first process's start.
@@ -56,7 +57,8 @@ class PodStart:
         self._parts: dict[str, float] | None = None if settings.kubernetes else {}
 
     def parts(self) -> dict[str, float] | None:
-        """Seconds by attribute name, empty if unknown. None until the API has answered."""
+        """Seconds by attribute name, or None until the API has answered. The result is empty if
+        they are unknown."""
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MAX_WAIT_S
             threading.Thread(target=self._ask, name="tailspan-kubernetes", daemon=True).start()
@@ -145,7 +147,6 @@ class PodStart:
 
 
 def _labels(environ: Mapping[str, str]) -> dict[str, str]:
-    """The resource attributes that the environment sets."""
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     pairs = (each.partition("=") for each in given.split(","))
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs if value.strip()}

@@ -21,7 +21,7 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""Maximum time that a record waits for its account."""
+"""The maximum time that a record waits for its account."""
 
 CPUS: Final = os.cpu_count()
 
@@ -29,7 +29,7 @@ SAMPLES_LIMIT: Final = 600
 """Dropping the oldest samples loses no counts, because totals are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
-"""For encoding spans. The export adds the replica's resource."""
+"""The resource is empty, because the export adds the replica's resource."""
 
 
 class EngineCoreReader:
@@ -54,12 +54,12 @@ class EngineCoreReader:
 
     @property
     def connected(self) -> bool:
-        """Whether the connections to all engines are open."""
+        """Return whether the connections to all engines are open."""
         return self._join.connections >= max(1, len(self.engines))
 
     @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
-        """Read messages. `look`: whether to connect to new engines first."""
+        """Read the messages on the link. If `look` is set, connect to new engines first."""
         self.messages = 0
         self.messages = self._join.read(look)
 
@@ -69,8 +69,8 @@ class EngineCoreReader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the ended requests that wait no longer. `closing`: whether this is the last
-        call."""
+        """Encode the ended requests that no longer wait for their account. `closing` is True in the
+        last call."""
         for queue in queues:
             while queue.ended:
                 self._make(queue, *queue.ended.popleft())
@@ -110,7 +110,7 @@ class EngineCoreReader:
 
     @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
-        """Queue a span of each engine's start, once the engine core has reported at its first step.
+        """Queue a span of each engine's start after the engine core has reported at its first step.
 
         The last call (`closing`) does not wait for the parts before the first process.
         """
@@ -128,7 +128,7 @@ class EngineCoreReader:
 
     @guard.catch_exceptions("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:
-        """Update the states of the engines. `sampled`: whether to queue a sample of each."""
+        """Update the states of the engines. If `sampled` is set, queue a sample of each engine."""
         for state in self._join.unclaimed(self.engines):
             self.engines[state.engine] = state
         now_unix_ns = time.time_ns()

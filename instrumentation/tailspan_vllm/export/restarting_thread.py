@@ -9,14 +9,14 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""If a defect ends the thread each time."""
+"""Longest pause before a restart, if a defect ends the thread each time."""
 
 
 class RestartingThread:
-    """A daemon thread that runs a function again whenever it raises.
+    """A daemon thread that runs a function again whenever the function raises.
 
     Args:
-        name: also counts the failures.
+        name: the thread's name, under which failures are counted.
         stop: set when the program ends.
     """
 
@@ -37,12 +37,12 @@ class RestartingThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is running."""
+        """Return whether the thread is running."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it is running. A forked child must call this again."""
+        """Start the thread unless it is running. A forked child process must call this again."""
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return
@@ -56,7 +56,7 @@ class RestartingThread:
             self._thread = thread
 
     def join(self, timeout_s: float) -> None:
-        """Unless it is the current thread."""
+        """Wait until the thread has ended, unless it is the current thread."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(timeout_s, 0.0))
 

@@ -11,21 +11,22 @@ from tailspan_vllm.export.transport import ExportResponse
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""As in OpenTelemetry's exporters."""
+"""Longest pause, as in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""As in OpenTelemetry's exporters, so that servers do not retry at the same time."""
+"""Random share of each pause, so that servers do not retry at the same time. OpenTelemetry's
+exporters have the same limit."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
 """During a longer pause, the queue could overflow."""
 
 
 class Backoff:
-    """The pauses between attempts.
+    """Computes the pauses between attempts.
 
     Args:
         jitter: returns a random factor around 1.
-        longest_requested_s: of the pauses that the receiver requests.
+        longest_requested_s: the longest pause that the receiver may request.
     """
 
     def __init__(
@@ -44,13 +45,13 @@ class Backoff:
         self._not_before = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether the pause is over."""
+        """Return whether the pause is over."""
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:
-        """Begin a pause and return its seconds: the requested ones, or twice the previous pause.
+        """Begin a pause and return its seconds: the requested seconds, or twice the previous pause.
 
-        0 s, such as a Retry-After date in the past, counts as not requested.
+        A requested pause of 0 s, such as a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -73,7 +74,8 @@ def deliver(
     pause: Callable[[float], object],
     last_attempt: Callable[[], bool],
 ) -> ExportResponse:
-    """Send one message until it is accepted or refused, or `last_attempt` returns True."""
+    """Send one message until the collector accepts or refuses it, or `last_attempt` returns
+    True."""
     while (outcome := send()).retryable and not last_attempt():
         pause(backoff.wait(clock(), outcome.wait_s))
     backoff.reset()

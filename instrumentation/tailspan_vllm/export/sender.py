@@ -1,9 +1,9 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second, without the network. The sending
+completes ended requests and samples the engines each second. It never uses the network. The sending
 thread exports full batches, and all data every few seconds. While the collector is unreachable,
-requests wait; if the queue is full, new requests are dropped and counted. A span has the same ids
+requests wait. If the queue is full, new requests are dropped and counted. A span has the same ids
 in every retry, so the receiver can discard duplicates.
 """
 
@@ -36,8 +36,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Of a busy link. Others are read only with the samples, because a read takes 0.2 to 0.4 ms of CPU.
-"""
+"""Interval of reads of a busy link. Other links are read only with the samples, because a read
+takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -51,18 +51,18 @@ until the next request.
 SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
-"""Attempts to connect to engines at their first requests, and the pause between them. An engine on
-another machine has no link."""
+"""Number of attempts to connect to engines at their first requests, and the pause between attempts.
+An engine on a different machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum wait of the first export for the server's port, which is part of the replica's name. The
-port is known when the server builds its application, usually seconds after the engine is ready."""
+"""How long the first export waits for the server's port, which is part of the replica's name. The
+port is known when the server builds its application."""
 
 REFUSED_SHARE: Final = 4
-"""Divides the main queue's limit."""
+"""The limit of the queue of refused requests is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Reported unauthenticated requests: on average, and in one burst."""
+"""Limits of reported unauthenticated requests: on average, and in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -109,16 +109,16 @@ class OtlpSender:
         """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: to sample each second.
+            engines: the engines to sample each second.
             at_end: called before the last export.
-            in_flight: None if requests in flight are not captured.
+            in_flight: returns the requests in flight, or None if they are not captured.
         """
         self._reader.engines, self._at_end = engines, at_end
         self._reader.in_flight = in_flight
         self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Set the port in this replica's name; None without a port."""
+        """Set the port in this replica's name. None means no port."""
         if port is not None:
             self._port = port
         self._named.set()
@@ -140,7 +140,7 @@ class OtlpSender:
 
         Args:
             build: builds the record, on a thread of this class.
-            kind: determines the queue.
+            kind: the kind of request, which determines the queue.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
@@ -159,7 +159,7 @@ class OtlpSender:
             self.start()
 
     def expect(self) -> None:
-        """Try to connect to the engine that a request is entering."""
+        """Try to connect soon to the engine that a request is entering."""
         if not self._named.is_set():
             self._named.set()  # a server's port is known by now; an offline program has no port
         if self._looks_left and not self._reader.connected and self._settings.enabled:
@@ -212,7 +212,7 @@ class OtlpSender:
         """Wait until the next read of the link.
 
         While an engine is not connected, a new request ends the wait. An engine accepts connections
-        only between its steps, and its next step after a short burst may begin hours later.
+        only between its steps. After a short burst, its next step may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)
@@ -231,7 +231,7 @@ class OtlpSender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # Only now, because vLLM configures its logging after it has loaded its plugins.
+        # Log this only now, because vLLM configures its logging after it has loaded its plugins.
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)

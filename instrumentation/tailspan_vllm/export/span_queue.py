@@ -1,4 +1,4 @@
-"""The bounded queue of requests that wait for export."""
+"""Defines the bounded queue of requests that wait for export."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """The totals by reason, always including the reason "full queue"."""
+        """The totals by reason. The reason "full queue" is always included."""
         with self._lock:
             return dict(self._counts)
 
@@ -50,7 +50,7 @@ class SpanAllowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Take a token. Return False if none was left."""
+        """Take a token. Return False if no token was left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -63,8 +63,8 @@ class SpanAllowance:
 class SpanQueue:
     """The ended requests that wait for export.
 
-    The server's threads append to `ended`, the reading thread to `spans`, from which the sending
-    thread takes.
+    The server's threads append to `ended`. The reading thread appends to `spans`. The sending
+    thread takes from `spans`.
 
     Args:
         limit: maximum number of requests, whether or not encoded.
@@ -106,6 +106,6 @@ class SpanQueue:
         self.spans.append(span)
 
     def taken(self, spans: Sequence[bytes]) -> None:
-        """Subtract the sizes of spans that have left the queue."""
+        """Subtract the sizes of spans that have left the queue from the total."""
         with self._lock:
             self._bytes -= sum(map(len, spans))

@@ -24,15 +24,15 @@ from tailspan_vllm.start_up.process import first_process
 from tailspan_vllm.start_up.progress import ProgressReports
 
 MAX_WAIT_S: Final = 2.0
-"""Maximum delay of a failed server's end."""
+"""A failed server waits at most this long for the collector."""
 
 
 class StartWatch:
-    """Used in a server's first process.
+    """Watches the start of a server, in its first process.
 
     Args:
         environ: contains the link's token and the start time of the first process.
-        port: the server's port; None without an HTTP server.
+        port: the server's port, or None without an HTTP server.
     """
 
     def __init__(self, environ: Mapping[str, str], port: int | None = None) -> None:
@@ -42,7 +42,7 @@ class StartWatch:
         self._reports: ProgressReports | None = ProgressReports(environ[TOKEN_VARIABLE])
 
     def begin(self) -> None:
-        """Report a failed start when this process ends."""
+        """Make this process report a failed start when it ends."""
         atexit.register(self.end)
 
     @guard.catch_exceptions("failed_start")

@@ -1,7 +1,7 @@
 """Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's exporters return only success or failure, and sleep between retries; the plugin
-needs the response to split batches and to respect pauses.
+OpenTelemetry's exporters return only success or failure, and sleep between retries. The plugin
+needs the response, to split refused batches and to respect the collector's pauses.
 
 Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
@@ -32,11 +32,11 @@ class ExportVerdict(Enum):
     UNREACHABLE = "unreachable"
     """There was no response. Send the message again later."""
     BUSY = "busy"
-    """The collector asks for a pause."""
+    """The collector asks for a pause before the message is sent again."""
     REFUSED = "refused"
-    """The collector may accept some of the items."""
+    """The collector refuses this message. It may accept some of its items."""
     DENIED = "denied"
-    """Every message is refused: wrong token, or no such service."""
+    """The collector refuses every message: the token is wrong, or the service does not exist."""
 
 
 class ExportResponse(NamedTuple):
@@ -46,12 +46,12 @@ class ExportResponse(NamedTuple):
     reason: str = ""
     """A status code or error name, followed by the collector's message."""
     wait_s: float | None = None
-    """The pause that the collector asks for."""
+    """The seconds for which the collector asks the sender to wait."""
     rejected: int = 0
 
     @property
     def retryable(self) -> bool:
-        """Whether the same message may be sent again."""
+        """Return whether the same message may be sent again."""
         return self.verdict in (ExportVerdict.UNREACHABLE, ExportVerdict.BUSY)
 
 
@@ -91,7 +91,7 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""gRPC's own pause (default: up to two minutes) would be added to the outbox's."""
+"""gRPC's own pause (default: up to two minutes) would be added to the outbox's pause."""
 
 
 def post_to(destination: Destination) -> Post:
@@ -156,7 +156,6 @@ def _rpc_failure(error: Any) -> ExportResponse:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """The retry delay of the server's RetryInfo, if there is one."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -245,7 +244,8 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
 
 
 def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> ExportResponse:
-    """The outcome of a status other than 2xx. `headers`: lower-case or case-insensitive."""
+    """The outcome of a status other than 2xx. Names in `headers` are in lower case or
+    case-insensitive."""
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
         return ExportResponse(
@@ -257,7 +257,7 @@ def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> E
 
 
 def _retry_after_s(text: str) -> float | None:
-    """A delay or a date. Source: RFC 9110, "Retry-After"."""
+    """Seconds of a delay or a date. Source: RFC 9110, "Retry-After"."""
     try:
         seconds = float(text)
     except ValueError:

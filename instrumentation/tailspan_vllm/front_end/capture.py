@@ -26,7 +26,7 @@ from tailspan_vllm.settings import Settings, settings_from
 
 
 class Capture:
-    """Never blocks the server's event loop."""
+    """This class never blocks the server's event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -54,7 +54,7 @@ class Capture:
     # --- the engine's side ----------------------------------------------------------------
 
     def flight_began(self, trace_headers: Any, request_id: str = "") -> Flight:
-        """Record that a request enters the engine, in the asyncio task of its exchange."""
+        """Record that a request enters the engine. Called in the asyncio task of its exchange."""
         exchange = current.get()
         traceparent = None
         if exchange is None and trace_headers:
@@ -73,7 +73,7 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record the engine chosen for a request. Called directly after `flight_began`."""
+        """Record the engine that was chosen for a request. Called directly after `flight_began`."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -83,7 +83,7 @@ class Capture:
             flight.load = state.load or dict(state.gauges)
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """Report only the HTTP layer's data, because a hook failed."""
+        """Report only the HTTP layer's data of an exchange, because a hook failed."""
         if exchange is None:
             return
         self.in_flight.remove_all(exchange.flights)
@@ -110,7 +110,7 @@ class Capture:
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """vLLM may report the request's outcome directly afterwards."""
+        """Record that vLLM removed a request. vLLM may report its outcome directly afterwards."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -122,7 +122,7 @@ class Capture:
     # --- the HTTP side --------------------------------------------------------------------
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """The last byte was written, or the client has disconnected."""
+        """Record that the last byte was written, or that the client has disconnected."""
         exchange.end()
         self.in_flight.remove_all(exchange.flights)
         if exchange.method != "POST":
@@ -169,8 +169,9 @@ class Capture:
 
 
 def facts_of(state: Any) -> RequestSnapshot:
-    """Copy the values of vLLM's `RequestState` that a span reports."""
-    # The response's id. Before vLLM 0.14, the engine used it too, with a prefix for child requests.
+    """A copy of the values in vLLM's `RequestState` that a span reports."""
+    # This is the response's id. Before vLLM 0.14, the engine used the same id, with a prefix for
+    # child requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -179,7 +180,7 @@ def facts_of(state: Any) -> RequestSnapshot:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # 0 until vLLM sets it with the first output.
+    # The value is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
@@ -201,7 +202,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Created at the first call, after vLLM has forked its processes."""
+    """This process's capture. It is created at the first call, after vLLM has forked its
+    processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

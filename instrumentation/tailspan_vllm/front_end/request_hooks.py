@@ -16,10 +16,10 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute of a `RequestState` and its stats: the `Flight`."""
+"""The attribute with the `Flight`, on a `RequestState` and its stats."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of unfinished requests by id."""
+"""The attribute with the states of unfinished requests by id, on an `OutputProcessor`."""
 
 _LEFT_OVER = 1024
 """Stale entries of `OPEN` are removed when it exceeds twice vLLM's own states by this number."""
@@ -52,7 +52,7 @@ Wrap = Callable[[Any, Capture, Hooks], Any]
 
 
 def install(capture: Capture) -> list[str]:
-    """Return the hooks that do not fit this vLLM."""
+    """Wrap vLLM's methods. Return the hooks that do not fit this vLLM."""
     try:
         from vllm.v1.engine.output_processor import OutputProcessor
         from vllm.v1.metrics.loggers import StatLoggerManager
@@ -66,7 +66,7 @@ def install(capture: Capture) -> list[str]:
 
 
 def _balancing_client() -> Any:
-    """The class that chooses an engine for each request."""
+    """The class that chooses an engine for each request, or None."""
     try:
         from vllm.v1.engine.core_client import DPLBAsyncMPClient
     except ImportError:
@@ -86,7 +86,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # With one of these missing, requests would be reported twice or never.
+    # If one of these hooks were missing, requests would be reported twice or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -164,8 +164,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """An abort removes requests from vLLM's own dictionary, whose copying before each abort would
-    take quadratic time."""
+    """The states of unfinished requests. An abort removes requests from vLLM's own dictionary.
+    Copying that dictionary before each abort would take quadratic time."""
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
         states = {}
@@ -213,8 +213,8 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The result contains the engine's own ids. The argument may be an iterator, and contain
-        # other ids.
+        # The result contains the engine's own ids. The argument may contain other ids, and may be
+        # an iterator.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # Reading an iterator here would take its items from the caller.

@@ -1,6 +1,6 @@
 """Encodes spans and metrics as OTLP messages, in a tenth of the CPU time of the SDK's encoders.
 
-The bytes equal the SDK's, except for the order of attributes.
+The bytes equal the output of the SDK, except for the order of attributes.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -23,7 +23,7 @@ _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
 
-# Tags: field number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+# A tag is a field number and a wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
 
@@ -48,7 +48,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """As a field of `ScopeSpans`. The span's events must have no attributes."""
+    """Encode a span as a field of `ScopeSpans`. Its events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -72,7 +72,7 @@ def encode_span(span: ReadableSpan) -> bytes:
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
-    """A trace message of spans that share one resource and one scope.
+    """An OTLP trace message with spans that share one resource and one scope.
 
     Raises:
         ValueError: `spans` is empty.
@@ -119,7 +119,7 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Gauges and monotonic sums that share one resource and scope."""
+    """Encode gauges and monotonic sums. All metrics share one resource and scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

@@ -25,7 +25,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[EngineStateSample], resource: Resource) -> MetricsData:
-    """All gauges and totals, each metric once. `samples` in order of time."""
+    """Return all gauges and totals, each metric once. `samples` are in the order of time."""
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}
     for at_unix_ns, state in samples:

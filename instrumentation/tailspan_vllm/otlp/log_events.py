@@ -1,6 +1,7 @@
 """Converts engine starts and requests in flight to OpenTelemetry events (named log records).
 
-The SDK's classes for log records differ between versions, so messages are built here.
+The SDK's classes for log records differ between versions, so this module builds the messages
+itself.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -23,12 +24,13 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Since opentelemetry-proto 1.5."""
+"""True if log records have a field for the event's name, which exists since opentelemetry-proto
+1.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStartEvent:
-    """An engine has run with these arguments since `at_unix_ns`."""
+    """Start of an engine. The engine has run with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -41,7 +43,7 @@ class EngineStartEvent:
 
 
 def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEvent:
-    """The start event of an engine in its current state."""
+    """Start event of an engine in its current state."""
     return EngineStartEvent(
         engine=state.engine,
         at_unix_ns=at_unix_ns,
@@ -55,14 +57,15 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEve
 
 
 def message_of(starts: Sequence[EngineStartEvent], resource: Resource) -> ExportLogsServiceRequest:
-    """One OTLP log message with engine starts."""
+    """Return one OTLP log message with engine starts."""
     return _message(map(_record_of, starts), resource)
 
 
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """`delivered` is the time of the report."""
+    """Return a log message with requests in flight. In each record, `delivered` is the time of the
+    report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 

@@ -1,7 +1,8 @@
 """Encodes the common elements of OTLP messages as protobuf bytes.
 
-The SDK builds a Python object for each of a span's forty attributes. A template (`Form`) for each
-set of attribute names contains all bytes except the eight of each number.
+The SDK builds a Python object for each of a span's forty attributes. This module has a template
+(`Form`) for each set of attribute names instead. A template contains all bytes except the eight
+bytes of each number.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -18,7 +19,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""By tag, key and value; cleared when full."""
+"""A cache by tag, key and value. It is cleared when it is full."""
 
 
 def varint(value: int) -> bytes:
@@ -39,12 +40,12 @@ def field(tag: bytes, content: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """UTF-8; a lone surrogate becomes a question mark."""
+    """Encode a text as UTF-8. A lone surrogate becomes a question mark."""
     return value.encode("utf-8", "replace")
 
 
 def any_value(value: Any) -> bytes:
-    """Encode an `AnyValue`. Unsupported types become text."""
+    """Encode an `AnyValue`. A value of an unsupported type becomes text."""
     kind = type(value)
     if kind is float:
         return b"\x21" + _DOUBLE(value)
@@ -58,7 +59,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # For example a numpy number. One value must not prevent an export.
+    # The value may be a numpy number, for example. One value must not prevent an export.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -114,7 +115,7 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
 
 
 def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
-    """One field per attribute. Doubles come last."""
+    """Encode each attribute as a field. Attributes with a double come last."""
     keys: list[str] = []
     numbers: list[float] = []
     encoded: list[bytes] = []

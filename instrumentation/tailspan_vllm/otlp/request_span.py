@@ -1,7 +1,8 @@
 """Converts a request's record to an OpenTelemetry span.
 
-Runs on the reading thread. The SDK's span class validates and locks every value, which takes longer
-than all other work for a request; the classes here have only what encoders read.
+This code runs on the reading thread. The SDK's span class validates and locks every value, which
+takes longer than all other work for a request. The classes in this module have only the attributes
+that encoders read.
 """
 
 import random
@@ -88,7 +89,7 @@ class _Span:
 
 
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
-    """Timestamps become events, phases attributes."""
+    """The span of a request. Timestamps become events, and phases become attributes."""
     return cast("ReadableSpan", _Span(record, resource))
 
 
@@ -133,7 +134,7 @@ _AS_RECORDED: Final = {
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
 _AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
-"""Unknown if only the engine core observed the request."""
+"""Phases that are unknown if only the engine core observed the request."""
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # Without a first token, the first byte belongs to an error message.
+    # If there is no first token, the first byte belongs to an error message.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:
@@ -200,7 +201,6 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
 
 
 def _scale(measured_s: float, reported_s: float) -> float:
-    """The factor that makes the parts sum to the reported time."""
     return reported_s / measured_s if measured_s > 0 else 0.0
 
 

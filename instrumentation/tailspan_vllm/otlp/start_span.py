@@ -1,7 +1,7 @@
 """Converts the start of an engine to an OpenTelemetry span.
 
-The ids are derived from the link's token, so the receiver keeps only one of several API servers'
-spans.
+Several API servers may send the same span. The ids are derived from the link's token, so the
+receiver keeps only one span.
 """
 
 import hashlib
@@ -33,11 +33,12 @@ def start_span(
     environ: Mapping[str, str],
     before: Mapping[str, float] = MappingProxyType({}),
 ) -> ReadableSpan | None:
-    """None if the parts are unknown or implausibly long.
+    """The span of an engine's start, or None if its parts are unknown or implausibly long.
 
     Args:
-        served: when the HTTP server was ready, in monotonic seconds; None without one.
-        before: the parts before the first process, left out if implausibly long.
+        served: when the HTTP server was ready, in monotonic seconds, or None without an HTTP
+            server.
+        before: the parts before the first process, which are left out if implausibly long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -54,7 +55,7 @@ def start_span(
 def failed_start_span(
     failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
 ) -> ReadableSpan | None:
-    """None if the start took implausibly long."""
+    """The span of a failed start, or None if the start took implausibly long."""
     if sum(failed.parts.values()) > MAX_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
@@ -81,7 +82,7 @@ def span_of_parts(
     """The span of a start.
 
     Args:
-        parts: seconds by attribute name.
+        parts: the parts in seconds, by attribute name.
         began_unix_ns: when the first part began.
         seed: determines the ids.
         failure: why the start failed, by attribute name.

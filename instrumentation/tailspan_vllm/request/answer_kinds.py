@@ -1,8 +1,8 @@
 """Finds when an answer's first content was sent, and counts the tokens of each kind.
 
-A kind is reasoning, a tool call or content. Only chunks that are not one event of the same kind as
-the previous chunk are searched. A chunk's tokens are counted with vLLM's own counter. If they
-cannot be counted, the search ends at the first content.
+A kind is reasoning, a tool call or content. If a chunk is one event of the same kind as the
+previous chunk, it is not searched. A chunk's tokens are counted with vLLM's own counter. If the
+tokens cannot be counted, the search ends at the first content.
 """
 
 import time
@@ -21,13 +21,15 @@ from tailspan_vllm.request.answer_markers import (
 )
 
 _NEWLINE: Final = b"\n"
-"""vLLM sends every event as one ASGI message: one or two lines, and an empty line."""
+"""The end of a line. vLLM sends every event as one ASGI message. It has one or two lines, and an
+empty line."""
 
 CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
 
 class KindTokens(NamedTuple):
-    """Output tokens by kind, or None if unknown. Three known numbers sum to the output tokens.
+    """Output tokens by kind, or None if they are unknown. If all three numbers are known, they sum
+    to the output tokens.
 
     Tokens that are not shown, such as a tag that ends the reasoning, count for the kind that
     follows.
@@ -40,7 +42,6 @@ class KindTokens(NamedTuple):
 
 @cache
 def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
-    """Each marker with its kind, in the order of the search."""
     kinds = (CONTENT, (markers.content,)), (REASONING, markers.reasoning)
     return tuple(
         (kind, marker)
@@ -58,8 +59,7 @@ class Flights(Protocol):
 
 
 class StreamedAnswer:
-    """An event stream. Tokens are counted if `flights` has exactly one request at the first
-    kind."""
+    """Tokens are counted if `flights` has exactly one request when the first kind is found."""
 
     __slots__ = (
         "_after",
@@ -103,7 +103,7 @@ class StreamedAnswer:
         text are equal."""
 
     def sent(self, body: bytes) -> bool:
-        """Search the next bytes. Return False if no more are needed."""
+        """Search the next bytes. Return False if no more bytes are needed."""
         if not self._counting:
             return self._find_content(body)
         length, hashed = self._without_kind
@@ -113,7 +113,7 @@ class StreamedAnswer:
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
         if end != len(body) - 2:
-            # Another ASGI layer divided or joined events.
+            # A different ASGI layer has divided or joined events.
             self._counting = False
             return self._find_content(body)
         if (
@@ -131,7 +131,7 @@ class StreamedAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """The tokens of each kind in an answer that has ended."""
+        """The number of tokens of each kind in an answer that has ended."""
         if not self._counting or self._kind is None or output_tokens < self._seen:
             return KindTokens()
         counts = self._counts.copy()
@@ -143,7 +143,7 @@ class StreamedAnswer:
         self._stats, self._flights = None, ()
 
     def _kind_of(self, body: bytes) -> int | None:
-        """Content precedes any other kind in the same event."""
+        """The kind of one event. Content comes before any other kind in the same event."""
         for kind, marker in _by_kind(self._markers):
             after = end_of(body, marker)
             if after is not None:
@@ -152,7 +152,7 @@ class StreamedAnswer:
         return None
 
     def _begin(self, kind: int) -> bool:
-        """Return whether tokens can be counted."""
+        """Begin a new kind. Return whether its tokens can be counted."""
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False
@@ -177,7 +177,7 @@ class StreamedAnswer:
 
 
 class WholeAnswer:
-    """An answer that is not streamed. vLLM sends it as one chunk."""
+    """Finds the kinds in an answer that is not streamed. vLLM sends this answer as one chunk."""
 
     __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
 
@@ -190,7 +190,7 @@ class WholeAnswer:
         self._carried = b""
 
     def sent(self, body: bytes) -> bool:
-        """Search the next bytes. Return False if no more are needed."""
+        """Search the next bytes. Return False if no more bytes are needed."""
         self._bodies += 1
         body = self._carried + body
         content, reasoning, tool_call = self._markers[:3]
@@ -209,7 +209,7 @@ class WholeAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """The tokens of each kind in an answer that has ended."""
+        """The number of tokens of each kind in an answer that has ended."""
         if self._bodies != 1:
             return KindTokens()
         found_content, found_reasoning, found_call = self._found

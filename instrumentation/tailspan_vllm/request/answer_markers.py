@@ -1,7 +1,7 @@
 """The bytes that precede reasoning, tool calls and content in vLLM's answers.
 
-A marker contains a quote or a line break, which JSON escapes inside a text. No bytes are parsed or
-kept.
+A marker contains a quote or a line break. JSON escapes these characters inside a text. No bytes are
+parsed or kept.
 
 Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
 """
@@ -15,13 +15,14 @@ _MAX_DIGITS: Final = 12
 
 
 class Markers(NamedTuple):
-    """The bytes before each kind of text, which is empty if a quote follows."""
+    """The bytes before each kind of text. If a quote follows a marker directly, the text is
+    empty."""
 
     content: bytes
     reasoning: tuple[bytes, ...] = ()
     tool_call: tuple[bytes, ...] = ()
     event_lines: int = 1
-    """Lines of one event, without the empty line at its end."""
+    """Number of lines of one event, without the empty line at its end."""
 
 
 _CHAT: Final = Markers(
@@ -66,7 +67,7 @@ WHOLE: Final[Mapping[str, Markers]] = {
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
-    """The position after the first marker, before `end`, whose text is not empty."""
+    """The position after the first marker before `end` whose text is not empty."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)
@@ -77,7 +78,7 @@ def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
 
 
 def beginning_at_end(body: bytes, marker: bytes) -> bytes:
-    """The longest prefix of a marker at the end of the bytes."""
+    """The longest prefix of a marker that is at the end of the bytes."""
     for length in range(len(marker), 0, -1):
         if body.endswith(marker[:length]):
             return marker[:length]
@@ -85,7 +86,7 @@ def beginning_at_end(body: bytes, marker: bytes) -> bytes:
 
 
 def reported_reasoning(body: bytes) -> int | None:
-    """The number of reasoning tokens from an answer's `usage`, if any."""
+    """Number of reasoning tokens from an answer's `usage`, if any."""
     at = body.rfind(_REASONING_TOKENS)
     if at < 0:
         return None

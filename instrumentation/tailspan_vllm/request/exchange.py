@@ -1,7 +1,7 @@
 """An HTTP request in progress (`Exchange`), and its requests to the engine (`Flight`).
 
-An exchange has several flights with `n > 1` or several prompts, and none if it was refused before
-the engine. An offline `LLM` has no exchanges.
+An exchange has several flights if `n > 1` or if it has several prompts. It has no flight if the
+request was refused before the engine. An offline `LLM` has no exchanges.
 """
 
 import random
@@ -25,7 +25,8 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""By route. Requests to these routes are reported even if they never reach the engine."""
+"""GenAI operations by route. Requests to these routes are reported even if they never reach the
+engine."""
 
 
 _OK = 200
@@ -35,7 +36,8 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 
 
 class Exchange:
-    """Of the ASGI scope, only the path and a few headers are kept, up to a maximum length."""
+    """One HTTP request. Only the path and a few headers of the ASGI scope are kept, up to a maximum
+    length."""
 
     __slots__ = (
         "_route",
@@ -98,7 +100,8 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """None if the status is not 200, or the answer is compressed or has no text."""
+        """The reader of the answer. It is None if the status is not 200, or if the answer is
+        compressed or has no text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -120,7 +123,7 @@ class Exchange:
 
     @property
     def entered_engine(self) -> bool:
-        """Whether the exchange made a request to the engine."""
+        """Return whether the exchange made a request to the engine."""
         return self.engine_requests > 0
 
     @property
@@ -130,19 +133,20 @@ class Exchange:
 
     @property
     def unauthenticated(self) -> bool:
-        """Whether the server's response was 401 or 403."""
+        """Return whether the server's response was 401 or 403."""
         return self.status in (401, 403)
 
     @property
     def refused_before_engine(self) -> bool:
-        """Whether it was refused or aborted before the engine."""
+        """Return whether the request was refused or aborted before it reached the engine."""
         if self.entered_engine:
             return False
         return self.status is None or self.status >= 400 or self.refused is not None
 
     @property
     def route(self) -> str:
-        """The router's template (such as /v1/responses/{id}), or else the path."""
+        """The router's template (such as /v1/responses/{id}) if the router set it, otherwise the
+        path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
@@ -161,9 +165,9 @@ def _template(scope: Scope) -> str | None:
 class RequestSnapshot(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
-    The state is not kept, because it refers to the prompt and the response. The arrival is
-    wall-clock time, the rest the engine's monotonic clock. 0: not reached; None: vLLM keeps no
-    statistics.
+    The state is not kept, because it refers to the prompt and the response. The arrival is a
+    wall-clock time, and all other times are on the engine's monotonic clock. A time is 0 if it was
+    not reached, and None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -239,7 +243,7 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Whether the engine has not yet reported how the request ended."""
+        """Return whether the engine has not yet reported how the request ended."""
         return self.ended is None
 
 

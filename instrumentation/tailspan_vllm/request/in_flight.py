@@ -1,6 +1,8 @@
-"""Unfinished requests: their number, the age of the oldest, and the time without a step.
+"""Measures unfinished requests.
 
-Only these gauges show a hang of the engine, in which no request ends and no span is sent.
+There are three measurements: the number of requests, the age of the oldest request, and the time
+without a step. If an engine hangs, no request ends and no span is sent. Only these gauges show the
+hang.
 """
 
 import time
@@ -17,7 +19,7 @@ _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
 """Totals that grow with each step."""
 
 STOPPED_S: Final = 10.0
-"""After a longer interval between readings, this process itself was stopped, which is no hang."""
+"""If readings are further apart, this process itself was stopped. That is not a hang."""
 
 
 class InFlight:
@@ -35,7 +37,7 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """At most `most` requests, or [] if the requests keep changing."""
+        """Return at most `most` of the oldest requests, or [] if the requests keep changing."""
         for _ in range(3):
             with suppress(RuntimeError):
                 return list(islice(self._flights, most))
@@ -57,15 +59,15 @@ class InFlight:
             self._flights.pop(flight, None)
 
     def begun_by_engine(self) -> dict[int | None, float]:
-        """Monotonic time at which each engine's oldest request entered. None: no engine is chosen
-        yet."""
+        """The monotonic time at which each engine's oldest request entered. The key is None if no
+        engine is chosen."""
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
             found.setdefault(flight.engine, flight.added)
         return found
 
     def oldest_s(self, now: float) -> float:
-        """Seconds; 0 without requests."""
+        """The age in seconds, or 0 without requests."""
         for oldest in self.oldest(1):
             begun = oldest.added if oldest.exchange is None else oldest.exchange.received
             return max(0.0, now - begun)
@@ -75,8 +77,8 @@ class InFlight:
 class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
-    If it is unknown which engines have requests, the newest step of any engine counts for all, or
-    an idle engine would seem to hang.
+    If it is unknown which engines have requests, the newest step of any engine counts for all
+    engines. Otherwise, an idle engine would seem to hang.
     """
 
     def __init__(self) -> None:
@@ -89,7 +91,8 @@ class LastStep:
     def gauges(
         self, states: Sequence[EngineState], in_flight: InFlight | None
     ) -> dict[int, dict[str, Number]]:
-        """The gauges by engine. Call this once a second. `in_flight`: None if not recorded."""
+        """The gauges by engine. Call this once a second. `in_flight` is None if requests are not
+        recorded."""
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
             self._begun = now
@@ -97,7 +100,7 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # By identity, because the statistics of two steps may be equal.
+            # Compare by identity, because the statistics of two steps may be equal.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now
@@ -116,7 +119,7 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """The last step or `_since` of each engine with requests, whichever is later."""
+        """Return, for each engine with requests, its last step or `_since`, whichever is later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -125,8 +128,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # `_since` stays when the oldest request ends, so that a hang is detected even if clients
-        # give up early.
+        # `_since` does not change when the oldest request ends. So a hang is detected even if
+        # clients give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

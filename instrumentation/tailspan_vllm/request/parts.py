@@ -1,4 +1,4 @@
-"""The parts of a queue, prefill or decode phase, which sum to it."""
+"""Parts of a queue, prefill or decode phase. The parts sum to the phase."""
 
 from typing import Final, NamedTuple
 
@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: the time of the steps if this request had been alone in the engine.
-    others_prefill, others_decode: added by other requests' work in the same steps.
-    preempted: from a preemption until the discarded work was computed again.
-    stall: step time that no scheduled work explains.
+    - own: the time that the steps would have taken if this request had been alone in the engine.
+    - others_prefill, others_decode: time added by other requests' work in the same steps.
+    - preempted: time from a preemption until the discarded work was computed again.
+    - stall: step time that no scheduled work explains.
     """
 
     own: float
@@ -19,7 +19,7 @@ class RequestPhaseParts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "RequestPhaseParts":
-        """In the same proportion. The front end's phases differ from the engine's by
+        """Parts in the same proportion. The front end's phases differ from the engine's phases by
         microseconds."""
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
@@ -52,7 +52,7 @@ class RequestQueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "RequestQueueParts":
-        """See `RequestPhaseParts.scaled_to`."""
+        """Parts in the same proportion. See `RequestPhaseParts.scaled_to`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:
@@ -64,11 +64,12 @@ class RequestQueueParts(NamedTuple):
 
 
 class HeldParts(NamedTuple):
-    """Parts of `RequestQueueParts.held`. The rest has other reasons, such as a paused engine.
+    """Parts of `RequestQueueParts.held`. The rest of `held` has other reasons, such as a paused
+    engine.
 
-    kv_load: the KV cache was being loaded from outside the engine.
-    grammar: the grammar of the structured output was being compiled.
-    adapter: other adapters used all slots (`max_loras`).
+    - kv_load: the KV cache was being loaded from outside the engine.
+    - grammar: the grammar of the structured output was being compiled.
+    - adapter: other adapters used all slots (`max_loras`).
     """
 
     kv_load: float
@@ -77,11 +78,12 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """Over all tensor-parallel ranks. Of several tiers, the last in `TIERS`."""
+    """The size over all tensor-parallel ranks, and the tier. If there are several tiers, the tier
+    is the last of them in `TIERS`."""
 
     size_bytes: int | None
     tier: str | None
 
 
 TIERS: Final = ("host", "p2p", "disk", "other")
-"""Host memory, another engine, disk, and an unspecified store."""
+"""The tiers outside the engine: host memory, another engine, disk, and an unspecified store."""

@@ -1,14 +1,14 @@
 """Splits a request's end-to-end time into phases that sum to it. Pure.
 
-A phase lasts until the next timestamp that the request reached, the last one until `delivered`.
-Later phases are None, not 0.
+A phase lasts until the next timestamp that the request reached. The last phase lasts until
+`delivered`. Phases after the last phase are None, not 0.
 """
 
 from typing import NamedTuple
 
 
 class Phases(NamedTuple):
-    """None for a phase that never began."""
+    """Seconds in each phase, or None for a phase that never began."""
 
     frontend_s: float | None
     queue_s: float | None
@@ -25,7 +25,8 @@ def split(
     last_token: float | None,
     delivered: float,
 ) -> Phases:
-    """The timestamps must not decrease; None if not reached."""
+    """Split the time into phases. Timestamps must not decrease. A timestamp that was not reached is
+    None."""
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):
         if instant is None:

@@ -1,9 +1,9 @@
 """Computes a request's prefix ladder: keyed digests of a few prefixes of its prompt and answer.
 
-Two requests with the same digest at a position have the same tokens up to it, so a replay can
-compute cache hits without any prompt. The answer is included, because a conversation's next prompt
-contains it. Without the key, a secret of the deployment, it cannot be checked whether a ladder
-belongs to a given prompt.
+Two requests with the same digest at a position have the same tokens up to the position. So a replay
+can compute cache hits without any prompt. The answer is included, because the next prompt of a
+conversation contains it. The key is a secret of the deployment. Without it, it cannot be checked
+whether a ladder belongs to a given prompt.
 """
 
 from base64 import urlsafe_b64encode
@@ -11,7 +11,8 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Positions per doubling of the number of blocks. See docs/benchmarks.md#prefix-ladders."""
+"""Number of additional positions each time that the number of blocks doubles. See
+docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
 
@@ -28,14 +29,14 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""In blocks: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
+"""Positions in blocks: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
-"""Bytes that the engine core copies of each of vLLM's hashes."""
+"""Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""Four characters. Among 10,000 other prompts with the same beginning, one has the same digest by
-chance with a probability of 0.06 %."""
+"""A digest has four characters. Among 10,000 other prompts with the same beginning, one prompt has
+the same digest by chance with a probability of 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -53,11 +54,13 @@ class LadderKey:
         self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
-        """Tokens per block, as in `16:`, then four characters per hash.
+        """Return a ladder as text: the tokens per block, as in `16:`, then four characters per
+        hash.
 
         Args:
-            hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt, which differs
-                between servers whose hashes are not comparable, and of the prefixes at `POSITIONS`.
+            hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt and of the
+                prefixes at
+                `POSITIONS`. If two servers' hashes are not comparable, their first hashes differ.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

@@ -1,7 +1,7 @@
 """The record of one request that has ended, for `otlp/request_span.py`.
 
-Timestamps are seconds of one monotonic clock. `wall_offset_ns` is the wall clock minus this clock,
-read once per request.
+Timestamps are seconds of one monotonic clock. `wall_offset_ns` is the wall clock minus the
+monotonic clock, read once per request.
 """
 
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
 """The layers that measured the request (docs/glossary.md).
 
-With `edge`, a complete response is reported as `stop`. With `engine` and no `arrived`, only the
-engine core observed the request: `received` equals `queued`, and `delivered` is the time of the
-last token.
+With `edge`, a complete response is reported as `stop`. If the basis is `engine` and `arrived` is
+None, only the engine core observed the request. Then `received` equals `queued`, and `delivered` is
+the time of the last token.
 """
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """A timestamp is None if its event did not occur."""
+    """One request that has ended. A timestamp is None if its event did not occur."""
 
     received: float
     delivered: float
@@ -31,7 +31,7 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """When the front end sent the request to the engine."""
+    """Time at which the front end sent the request to the engine."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -42,12 +42,12 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """As in the engine core's account. Not exported."""
+    """The request id in the engine core's account. It is not exported."""
     awaits_account: bool = False
-    """Whether the export waits for the request's account. Not exported."""
+    """True if the export waits for the request's account. It is not exported."""
     left_early: bool = False
-    """The client disconnected before the engine's first output, so only the account has the
-    engine's timestamps."""
+    """True if the client disconnected before the engine's first output. Then only the account has
+    the engine's timestamps."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -5,13 +5,13 @@ from hashlib import blake2b
 TEXT_LIMIT = 256
 
 _DIGEST_BYTES = 12
-"""96 bits: a client needs about 2**48 attempts for two ids with the same digest."""
+"""A digest has 96 bits. A client needs about 2**48 attempts for two ids with the same digest."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 
 
 def bounded_text(text: str) -> str:
-    """Cut at the limit, with a question mark for each lone surrogate."""
+    """The first 256 characters, with a question mark for each lone surrogate."""
     text = text[:TEXT_LIMIT]
     if text.isascii():
         return text
@@ -19,7 +19,8 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """A changed id ends with a digest, so different ids stay different.
+    """Limit the length of a request id. A changed id ends with a digest, so different ids stay
+    different.
 
     The front end and the engine core both apply this function.
     """

@@ -1,6 +1,6 @@
 """Divides the time from the beginning of a start to its failure into parts. Pure.
 
-The parts are the gaps between ascending instants; the start failed in the last one.
+The parts are the gaps between ascending instants. The start failed in the last part.
 """
 
 import math
@@ -19,14 +19,15 @@ PART_AFTER: Final = {
     StartStage.WEIGHTS: names.START_KV_CACHE,
     StartStage.PROFILED: names.START_WARM_UP,
 }
-"""The part after each stage. The last two include compilation."""
+"""The part that follows each stage. The last two parts include compilation."""
 
 ENDED: Final = "exit"
-"""No method of the start raised an exception."""
+"""The reason of a failure if no method of the start raised an exception."""
 
 
 class FailedStart(NamedTuple):
-    """Parts in seconds by attribute name, the last part, and the exception's class or `ENDED`."""
+    """A failed start: parts in seconds by attribute name, the last part, and the exception's class
+    or `ENDED`."""
 
     engine: int
     parts: dict[str, float]
@@ -39,7 +40,7 @@ def failed_starts(
 ) -> list[FailedStart]:
     """The engines that began to start their workers and did not become ready.
 
-    `ended`: when the first process ended, in monotonic seconds.
+    `ended` is the time at which the first process ended, in monotonic seconds.
     """
     known = [each for each in reports if math.isfinite(each.at)]
     engines = sorted({each.engine for each in known})
@@ -78,7 +79,8 @@ def _failed(
 
 
 def _workers(executor: float, reports: Iterable[StartProgress]) -> Mapping[str, float]:
-    """When each part began. A stage is complete when all reporting workers have completed it."""
+    """Return when each part began. A stage is complete when all reporting workers have completed
+    it."""
     by_stage: dict[StartStage, dict[int, float]] = {}
     for each in reports:
         by_stage.setdefault(each.stage, {})[each.process] = each.at

@@ -1,6 +1,7 @@
 """The hooks that time a start: wrappers around three methods of the engine core and its workers.
 
-If one of these private methods is missing, the parts stay unknown, and one log line names it.
+If one of these private methods is missing, the parts stay unknown, and one log line names the
+method.
 
 Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
 gpu_worker.py, 0.12 to 0.33.
@@ -28,7 +29,7 @@ _NOTED = "_tailspan_noted"
 
 
 def install(token: str) -> list[str]:
-    """Return the methods that this vLLM lacks."""
+    """Wrap the methods of vLLM. Return the methods that this vLLM lacks."""
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor.abstract import Executor
     from vllm.v1.worker.worker_base import WorkerWrapperBase
@@ -37,7 +38,7 @@ def install(token: str) -> list[str]:
 
 
 def install_in_worker(token: str) -> list[str]:
-    """In a worker process. See `install`."""
+    """Wrap the methods of vLLM in a worker process. See `install`."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     return install_on(None, None, WorkerWrapperBase, token, RECORD)
@@ -46,7 +47,7 @@ def install_in_worker(token: str) -> list[str]:
 def install_on(
     executor: Any, engine_core: Any, worker: Any, token: str, record: StartRecord
 ) -> list[str]:
-    """None for a class that does not run in this process."""
+    """Wrap the methods of these classes. A class is None if it does not run in this process."""
     hooks = _StartHooks(token, record)
     missing: list[str] = []
     for owner, name, wrap in (
@@ -72,7 +73,7 @@ class _StartHooks:
         self._hooks = guard.Hooks("parts of a start")
 
     def executor(self, original: Any) -> Any:
-        """It starts the workers and loads the weights."""
+        """Wrap the executor's `__init__`, which starts the workers and loads the weights."""
 
         def before(args: Arguments, kwargs: Keywords) -> None:
             record, config = self._record, _config_of(args, kwargs)
@@ -159,7 +160,7 @@ class _StartHooks:
 
 
 class _TimedWorker:
-    """Removes its wrappers when the worker is ready."""
+    """The worker's wrappers are removed when the worker is ready."""
 
     def __init__(
         self,
@@ -202,7 +203,6 @@ class _TimedWorker:
 
 
 def _config_of(args: Arguments, kwargs: Keywords) -> Any:
-    """From the arguments of a method of an executor or engine core."""
     own = getattr(args[0], "vllm_config", None)
     return own if own is not None else kwargs.get("vllm_config", args[1] if args[1:] else None)
 
@@ -212,10 +212,10 @@ def _config_of_worker(wrapper: Any) -> Any:
 
 
 def compile_s(worker: Any) -> float:
-    """Seconds that this process has spent in torch.compile so far.
+    """The seconds that this process has spent in torch.compile so far.
 
-    vLLM counts them if it controls the compilation (the default on a GPU). Otherwise, the longest
-    of torch's nested timers.
+    vLLM counts these seconds if it controls the compilation (the default on a GPU). Otherwise, they
+    are the longest of torch's nested timers.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

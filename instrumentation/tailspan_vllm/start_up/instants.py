@@ -1,4 +1,4 @@
-"""What an engine core and its workers measure during their own start."""
+"""Defines what an engine core and its workers measure during their own start."""
 
 import math
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class EngineInstants(NamedTuple):
 
 @dataclass(slots=True)
 class StartRecord:
-    """Of the engine core that runs in this process."""
+    """Collects the instants of the engine core that runs in this process."""
 
     process: float | None = None
     executor: float | None = None
@@ -45,7 +45,7 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Invalid reports and those beyond the limit are ignored."""
+        """Add a report. Invalid reports, and reports above the limit, are ignored."""
         if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 

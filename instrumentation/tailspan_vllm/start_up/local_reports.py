@@ -1,8 +1,8 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender never waits: if the listener has closed, or too many connections wait, the report is lost.
-The kernel keeps connections until the listener reads, so the listener needs no thread. Linux only.
-A datagram socket would keep only ten reports (net.unix.max_dgram_qlen).
+A sender never waits. If the listener has closed, or if too many connections wait, the report is
+lost. The kernel keeps connections until the listener reads, so the listener needs no thread. The
+module works only on Linux. A datagram socket would keep only ten reports (net.unix.max_dgram_qlen).
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Final
 from tailspan_vllm import guard
 
 MAX_WAITING: Final = 1024
-"""Connections that the kernel keeps, unless net.core.somaxconn is lower."""
+"""The number of connections that the kernel keeps, unless net.core.somaxconn is lower."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
@@ -31,8 +31,8 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """Receives from its creation until `read`. `address` is abstract: it begins with a zero
-    byte."""
+    """The listener, which receives reports until `read` is called. `address` is abstract: it begins
+    with a zero byte."""
 
     def __init__(self, address: str, size: int) -> None:
         self._size = size
@@ -40,7 +40,8 @@ class LocalReports:
         self._end.setblocking(False)
         self._end.bind(address)
         self._end.listen(MAX_WAITING)
-        # On a GPU, vLLM forks its engines and workers, which would keep the listener open.
+        # On a GPU, vLLM forks its engines and workers. These processes would keep the listener
+        # open.
         end = weakref.ref(self._end)
         os.register_at_fork(after_in_child=lambda: _close(end()))
 
@@ -49,8 +50,8 @@ class LocalReports:
             self._end.close()
 
     def read(self) -> list[bytes]:
-        """Close the listener, and return the reports. Those of other users' processes are dropped
-        and counted (unix(7), SO_PEERCRED)."""
+        """Close the listener, and return the reports. Reports from other users' processes are
+        dropped and counted (unix(7), SO_PEERCRED)."""
         found: list[bytes] = []
         with self._end:
             for _ in range(_READS):
@@ -67,7 +68,7 @@ class LocalReports:
         return found
 
     def _received(self, connection: socket.socket) -> bytes:
-        """Empty if another user's process sent the bytes."""
+        """The bytes, which are empty if a different user's process sent them."""
         try:
             connection.setblocking(False)
             sender = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

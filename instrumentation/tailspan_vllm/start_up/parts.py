@@ -1,6 +1,7 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
-The parts are the gaps between ascending instants, two of them divided by the workers' times.
+The parts are the gaps between ascending instants. Two of these gaps are divided further by the
+workers' times.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,9 @@ from tailspan_vllm.start_up.process import FirstProcess
 def parts_of(
     first: FirstProcess, engine: EngineInstants, served: float | None
 ) -> dict[str, float] | None:
-    """Seconds by attribute name, or None if the instants are not in order.
+    """The parts in seconds by attribute name, or None if the instants are not in order.
 
-    `served`: when the HTTP server was ready, in monotonic seconds; None without one.
+    `served` is when the HTTP server was ready, in monotonic seconds, or None if there is none.
     """
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
@@ -33,7 +34,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # One of several API servers can be ready before this engine.
+        # If there are several API servers, one of them can be ready before this engine.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 

@@ -1,7 +1,7 @@
 """Divides the time before a server's first process into parts, with Kubernetes' timestamps. Pure.
 
-The parts sum to the time since the creation of the pod. Kubernetes' timestamps have whole seconds,
-so each part, and the sum, can be wrong by one second.
+The parts sum to the time since the creation of the pod. Kubernetes' timestamps have whole seconds.
+So each part, and the sum of the parts, can be wrong by one second.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.
@@ -20,13 +20,13 @@ _Interval = tuple[float, float]
 def parts_before(
     pod: Any, events: Any, container: str | None, began_unix_ns: int
 ) -> dict[str, float]:
-    """Seconds by attribute name, empty if the times are unknown or not in order.
+    """Seconds by attribute name. The result is empty if the times are unknown or not in order.
 
-    After a restart of the container, the only part is the time since the previous one ended.
+    After a restart of the container, the only part is the time since the previous container ended.
 
     Args:
         events: an EventList of this pod. Without it, the container's part includes the image pulls.
-        container: None if the pod has one container.
+        container: None if the pod has only one container.
         began_unix_ns: when the first process began.
     """
     began = began_unix_ns / 1e9
@@ -73,7 +73,8 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 
 
 def _pulls(events: Any) -> list[_Interval] | None:
-    """None if the events are absent or incomplete. An image on the node has no event `Pulling`."""
+    """Return None if the events are absent or incomplete. An image on the node has no event
+    `Pulling`."""
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
         return None
@@ -124,7 +125,7 @@ def _items(found: Any, name: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _seconds(text: Any) -> float | None:
-    """Unix seconds of an RFC 3339 timestamp, or None."""
+    """The unix seconds of an RFC 3339 timestamp, or None."""
     if not isinstance(text, str):
         return None
     try:

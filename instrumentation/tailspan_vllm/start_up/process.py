@@ -1,6 +1,6 @@
 """Stores in the environment when a server's first process began, for its child processes.
 
-All processes of a machine share the monotonic clock.
+The times are on the monotonic clock, which all processes of a machine share.
 """
 
 import math
@@ -18,7 +18,7 @@ MAX_ANCESTORS: Final = 64
 
 
 class FirstProcess(NamedTuple):
-    """Monotonic seconds at which it began, and had loaded the plugin."""
+    """When the first process began, and when it had loaded the plugin, in monotonic seconds."""
 
     began: float
     plugin: float
@@ -26,7 +26,8 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Store this process's start time, unless a parent has. Return whether it did.
+    """Store this process's start time, unless a parent process has stored one. Return whether it
+    was stored.
 
     Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """
@@ -50,7 +51,8 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
 
 
 def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
-    """Unlike a process started from outside a container, as by `kubectl exec`."""
+    """Return whether this process descends from process 1. A process that was started by `kubectl
+    exec` does not."""
     process = "self"
     for _ in range(MAX_ANCESTORS):
         try:
@@ -65,6 +67,6 @@ def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
 
 
 def this_process_began() -> float | None:
-    """When this process started, in monotonic seconds, or None if unavailable."""
+    """Return when this process started, in monotonic seconds, or None if unavailable."""
     age_s = own_age_s()
     return None if age_s is None else time.monotonic() - age_s

@@ -17,7 +17,7 @@ _REPORT: Final = struct.Struct("<iiid40s")
 
 
 class StartStage(IntEnum):
-    """Stages that a process reports as complete, and the failure of a start."""
+    """The stages that a process reports as complete, and the failure of a start."""
 
     PROCESS = 0
     """The engine core's process began."""
@@ -35,7 +35,7 @@ class StartStage(IntEnum):
 
 
 class StartProgress(NamedTuple):
-    """`at`: monotonic seconds. `error`: the name of an exception's class."""
+    """One report. `at` is in monotonic seconds. `error` is the name of an exception's class."""
 
     engine: int
     process: int
@@ -51,7 +51,7 @@ def _address(token: str) -> str:
 def note(
     token: str, config: Any, stage: StartStage, at: float | None = None, error: str = ""
 ) -> None:
-    """Send a report to the first process. `at`: monotonic seconds; None for now."""
+    """Send a report to the first process. `at` is in monotonic seconds. None means now."""
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
         name = error.encode("ascii", "replace")[:40]

@@ -19,7 +19,7 @@ def send_report(token: str, report: WorkerStart) -> None:
 
 
 class WorkerReports:
-    """Receives in the engine core, while the workers start."""
+    """Receives the workers' reports in the engine core, while the workers start."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)
