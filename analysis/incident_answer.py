@@ -36,7 +36,7 @@ VERSION: Final = 1
 from the same data. The server then computes the answers of the last day again. Older answers show
 their version."""
 MAX_BYTES: Final = 2**20
-"""Maximum length of an answer in bytes."""
+"""Maximum length of an answer in bytes. An answer with four causes and two latencies has 20 kB."""
 
 _NS: Final = 10**9
 _log: Final = logging.getLogger(__name__)

@@ -39,7 +39,8 @@ MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of intervals on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Relative standard deviation of an error that resampling does not show."""
+"""Relative standard deviation of an error that resampling does not show. It was measured on 90
+pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """An interval whose deviation exceeds this many median deviations has a lower weight, as in

@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""If no discovery succeeds for this time, the scraper counts as stalled."""
+"""Without a successful discovery for this time, the scraper counts as stalled. A discovery takes 5
+s if DNS does not respond."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """After a sample from a replica's plugin, scrapes of the replica are not stored for this time."""

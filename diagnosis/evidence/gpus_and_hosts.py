@@ -12,7 +12,8 @@ from diagnosis.inputs.servers import Samples
 Pair = tuple[float | None, float | None]
 
 MORE_SAMPLES: Final = 0.2
-"""Minimum increase of the share of GPU samples that report an observation."""
+"""Minimum increase of the share of GPU samples that report an observation. Without a fault, the
+increase is 0. With a fault, it is near 1."""
 _FOREIGN_CPUS: Final = 0.3
 """Minimum increase of the number of CPUs that other processes use or the hypervisor takes. On the
 host of an H200 without a fault, other processes used 0.20 to 0.27 CPUs."""

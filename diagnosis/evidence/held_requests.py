@@ -17,7 +17,8 @@ from diagnosis.inputs.requests import FloatArray
 _SOME_WAITING: Final = 0.02
 """Minimum mean number of requests that wait for an adapter: one request in 50 samples."""
 _HELD: Final = 0.1
-"""Adapters count as being loaded if waits for adapters cause more than this share of the growth."""
+"""Adapters count as being loaded if waits for adapters cause more than this share of the growth. In
+simulations of adapter loading, the share is near 1."""
 
 
 WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")

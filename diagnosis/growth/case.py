@@ -30,7 +30,8 @@ serve."""
 _USUAL = 0.99
 """Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
-"""Minimum wait, in seconds, that counts as a wait in a backlog."""
+"""Minimum wait, in seconds, that counts as a wait in a backlog. Without a fault, the quantile of
+the waits is at most 0.01 s in 99 % of the cases."""
 
 
 @dataclass(frozen=True)

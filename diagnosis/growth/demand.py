@@ -21,7 +21,8 @@ CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""
 _RATE_ERRORS: Final = 2.0
-"""The growth of a rate is reduced by this number of standard errors."""
+"""The growth of a rate is reduced by this number of standard errors. In a normal distribution, 95 %
+of the values are within 2 standard errors."""
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth. Without a fault,
 the ratio of the fastest-growing tenant is 1.2 at the median. In 99 % of cases, it is at most 2.0.

@@ -24,8 +24,9 @@ ENOUGH_SLOW: Final = 20
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Minimum lower end of a problem's risk ratio. With many requests, even tiny differences are
-significant."""
+"""Minimum ratio of a replica's share of slow requests to the share of the other replicas. The lower
+end of the ratio's 95 % interval must reach it. With many requests, even a tiny difference is
+significant, but is not a problem."""
 QUEUEING: Final = 0.5
 """A larger share of samples with waiting requests is a problem."""
 RECENT_PARTS: Final = 6
