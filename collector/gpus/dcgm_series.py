@@ -82,8 +82,8 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """The GPUs and slices in a response that have a UUID or a number. The names of `samples` are in
-    `NAMES`."""
+    """The GPUs and slices in a response that have a UUID or a number. `NAMES` lists the names of
+    `samples`."""
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:

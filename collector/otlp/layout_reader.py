@@ -1,6 +1,8 @@
-"""Reads metrics messages whose layout (the positions of the numbers) is known. It reads them in
-this process, because passing them to the reader process takes longer. The reader process reads all
-other messages."""
+"""Reads metrics messages whose layout (the positions of the numbers) is known.
+
+It reads them in this process, because passing a message to the reader process takes longer. The
+reader process reads all other messages.
+"""
 
 import logging
 from typing import Final
