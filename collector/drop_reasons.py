@@ -85,8 +85,8 @@ class DroppedValue(StrEnum):
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must be `16:` (the tokens per
-    block) and groups of four base64 characters."""
+    """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must begin with `16:` (the
+    tokens per block), followed by groups of four base64 characters."""
     HTTP_STATUS = "http_status"
     """The HTTP status is not between 100 and 599."""
     CACHE_VALUE = "cache_value"

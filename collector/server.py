@@ -34,7 +34,7 @@ GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
 ANSWER_S: Final = 1.0
-"""Time for sending the last responses, in addition to `grace_s`."""
+"""Time for sending the remaining responses, in addition to `grace_s`."""
 
 
 class Collector:

@@ -19,7 +19,7 @@ from cli.options.settings import Setting
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a question: an option without the dashes."""
+    """One parameter of a question. Its name is the name of an option without the dashes."""
 
     name: str
     meaning: str

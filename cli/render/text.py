@@ -14,7 +14,7 @@ UNKNOWN = "-"
 """The text for an unknown value. It is never used for 0."""
 
 WIDEST = 40
-"""Maximum characters of a cell. A longer label ends in an ellipsis."""
+"""Maximum characters of a label in a table. A longer label ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:

@@ -147,7 +147,8 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. If the total is not reported, it is used + free + reserved."""
+    """Set the memory fields. If the total memory is not reported, it is the sum of used, free and
+    reserved memory."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

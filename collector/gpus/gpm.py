@@ -38,7 +38,8 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """Two successive samples of one GPU, or of one MIG instance (`instance` is its id)."""
+    """Two successive samples of a GPU or of a MIG instance. `instance` is the id of the MIG
+    instance."""
 
     def __init__(
         self, pynvml: Any, device: Any, instance: int | None, clock: Callable[[], float]

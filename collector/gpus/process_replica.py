@@ -31,7 +31,7 @@ class EngineProcess(NamedTuple):
 
 
 def by_process(engines: Iterable[EngineProcess]) -> Mapping[int, Sequence[EngineProcess]]:
-    """Group engines by process id."""
+    """Map each process id to the engines that reported it."""
     found: dict[int, list[EngineProcess]] = {}
     for each in engines:
         found.setdefault(each.process, []).append(each)

@@ -48,7 +48,7 @@ class AbsenceReason(StrEnum):
     UNREACHABLE = "unreachable"
     """The address does not resolve or respond."""
     SHUT = "shut"
-    """The exporter requires a token or a certificate, or Tailspan does not trust its certificate."""
+    """The exporter requires a token or a certificate, or its certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"

@@ -15,7 +15,7 @@ MAX_PEERS: Final = 4096
 """Maximum senders whose rates are stored. A new sender replaces the sender that has been silent
 longest."""
 MESSAGE_BYTES: Final = 512
-"""Added to each body's size, because an empty message causes work too."""
+"""This number is added to each body's size, because an empty message causes work too."""
 
 
 @dataclass(frozen=True, slots=True)

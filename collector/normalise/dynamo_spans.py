@@ -123,7 +123,7 @@ def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
 def _decode_s(
     gap_s: float | None, output_tokens: int | None, ttft_s: float | None, e2e_s: float
 ) -> float | None:
-    """The time from the first token to the last. It is the mean gap times the number of gaps."""
+    """The time between the first and the last token: the mean gap times the number of gaps."""
     if gap_s is None or ttft_s is None or output_tokens is None or output_tokens < 2:
         return None
     gaps = output_tokens - 1

@@ -43,7 +43,7 @@ class LayoutReader:
             return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
-        """Read a message of any kind, by its layout or with the other reader."""
+        """Read any message. If its layout is not known, use the other reader."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)
         known = self._layouts.read(body, now_unix_ns)

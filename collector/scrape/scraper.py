@@ -110,7 +110,7 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """The last results of each target, sorted by address."""
+        """The state of each target, sorted by address."""
         # Return a copy, because /metrics calls this method on a different thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
