@@ -4,7 +4,7 @@ import click
 
 
 def reason(error: Exception) -> str:
-    """The text of an error. For an error about a file, it is `PATH: REASON`."""
+    """The text of an error. If a file caused the error, the text is `PATH: REASON`."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

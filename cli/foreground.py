@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 async def run(stack: Stack, *, vllm: str | None) -> None:
-    """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
+    """Run until Ctrl-C, SIGTERM or SIGHUP. The system sends SIGHUP when the terminal is closed.
 
     `vllm` is the base URL of the server to watch.
 

@@ -21,8 +21,8 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 SEND_S: Final = 5.0
-"""Seconds between two messages, as for vLLM's samples. One message for 5 s takes a quarter less CPU
-time in the collector than five messages (`benchmarks/fleet.py`)."""
+"""Seconds between two messages, as for vLLM's samples. With one message instead of five in 5 s, the
+collector takes a quarter less CPU time (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
 """A message is sent at once when it has this many samples."""
 LOOK_S: Final = 2 * SEND_S
@@ -112,7 +112,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Whether the collector rejects messages now, and a line to print if this has changed."""
+    """Whether the collector rejects messages now, and a line to print after a change."""
     if queued_bytes and not sent and not is_rejecting:
         return True, "The collector does not accept messages. Samples are queued."
     if is_rejecting and sent:

@@ -42,8 +42,8 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. The lines are here because importing the modules
-of all commands takes a second."""
+"""Maps each command to its line in `tailspan --help`. The lines are here because importing the
+modules of all commands takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status after Ctrl-C, as in a shell."""

@@ -25,7 +25,7 @@ class Commits:
             self._settled.append((done, waiting))
             if loop.is_closed():
                 return
-            # `_pass_on` resets `_waking` before it reads `_settled`, so no commit is missed.
+            # `_pass_on` resets `_waking` before it reads `_settled`. So no commit is missed.
             if not self._waking:
                 self._waking = True
                 loop.call_soon_threadsafe(self._pass_on)

@@ -1,8 +1,8 @@
 """Counts received messages and items (spans, data points, log records) by result.
 
-Items of an acknowledged message are `stored`, `skipped` or `refused`. In a message that was not
-acknowledged, only valid items are counted, as `unstored`. Its invalid items are counted when the
-sender repeats the message.
+When a message is acknowledged, each of its items counts as `stored`, `skipped` or `refused`. If a
+message is not acknowledged, only its valid items are counted, as `unstored`. Its invalid items are
+counted when the sender repeats the message.
 """
 
 import threading
@@ -22,10 +22,10 @@ class CounterValues:
     """A copy of all counts, taken at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """The number of items by (signal, result, reason). For the result `stored`, the reason is
+    """Maps (signal, result, reason) to a number of items. For the result `stored`, the reason is
     empty."""
     messages: Mapping[tuple[str, str, str], int]
-    """The number of messages by (transport, signal, result)."""
+    """Maps (transport, signal, result) to a number of messages."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
     listener_failures: int

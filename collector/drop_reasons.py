@@ -13,7 +13,7 @@ class Skip(StrEnum):
     NOT_A_REQUEST = "not_a_request"
     """A span that describes neither a request nor an operation of an application."""
     NOT_OURS = "not_ours"
-    """A data point of another instrumentation scope."""
+    """A data point whose instrumentation scope is not Tailspan's."""
     UNKNOWN_METRIC = "unknown_metric"
     """A data point of Tailspan's scope whose metric name this version does not define."""
     NOT_AN_EVENT = "not_an_event"
@@ -22,8 +22,7 @@ class Skip(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why Tailspan refuses an item that it could store if the item were valid. The response reports
-    it."""
+    """Why Tailspan refuses an invalid item. The response to the sender reports the reason."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -36,7 +35,7 @@ class Refusal(StrEnum):
     `tailspan.outcome`."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """More engine starts have arrived than real engines can cause (`engine_start_limits.py`)."""
+    """More engine starts arrived than real engines can cause (`engine_start_limits.py`)."""
     TOO_MANY_OPERATIONS = "too_many_operations"
     """The trace has more operations than Tailspan stores (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
@@ -45,12 +44,12 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """A timestamp is more than a day ahead of this machine's clock. A sample or engine start is
-    also refused if it is much later than the rest of its message."""
+    """A timestamp is more than a day ahead of this machine's clock. A sample or an engine start is
+    also refused if its timestamp is much later than the other timestamps of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
-    """The request in flight has not run long enough to be reported."""
+    """The request is still in flight, and has not run long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
     """A duration is longer than seven days."""
@@ -63,19 +62,21 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """A request's phases differ from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """Values contradict each other in one of three ways. Parts of a phase are missing, or differ
-    from it by more than 1 ms. A latency exceeds the request's duration. The kinds of output tokens
-    do not sum to the number of output tokens."""
+    """Values contradict each other in one of three ways:
+    - Parts of a phase are missing, or their sum differs from the phase by more than 1 ms.
+    - A latency exceeds the request's duration.
+    - The kinds of output tokens do not sum to the number of output tokens.
+    """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative or not monotonic. A lost message would then lose an
-    increase."""
+    """A sum metric is not cumulative, or it can decrease. With such a metric, a lost message would
+    lose an increase."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
-"""Explanations for the sender, for reasons whose names do not explain them."""
+"""Explanations for the sender. Reasons with a clear name have no explanation."""
 
 
 class DroppedValue(StrEnum):
@@ -84,8 +85,8 @@ class DroppedValue(StrEnum):
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must be `16:` (the tokens per
-    block) and groups of four base64 characters."""
+    """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must begin with `16:` (the
+    tokens per block), followed by groups of four base64 characters."""
     HTTP_STATUS = "http_status"
     """The HTTP status is not between 100 and 599."""
     CACHE_VALUE = "cache_value"

@@ -1,4 +1,4 @@
-"""The errors that the collector returns for a message that it does not acknowledge.
+"""Errors that mean that a message was not acknowledged.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response". The
 codes are from google.rpc.Code.
@@ -7,7 +7,8 @@ codes are from google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""Pause before a retry, sent in the response. A commit usually takes milliseconds."""
+"""The response asks the sender to wait this long before a retry. A commit usually takes
+milliseconds."""
 
 
 class CollectorError(Exception):
@@ -19,7 +20,7 @@ class ListenError(CollectorError):
 
 
 class SecurityError(CollectorError):
-    """A token or certificate is not usable. The message names the file, but contains no secret."""
+    """A token or certificate is not usable. The error names the file, but contains no secret."""
 
 
 class IntakeError(CollectorError):
@@ -38,7 +39,7 @@ class MalformedError(IntakeError):
 
 
 class UnreadableError(IntakeError):
-    """The collector failed to read the message, because of a defect. A retry fails too."""
+    """A defect of the collector prevented the reading of the message. A retry fails too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -93,8 +94,8 @@ class UnauthenticatedError(IntakeError):
 
 
 class ForbiddenError(IntakeError):
-    """The Host or Origin is not allowed, or the token has a role. A token with a role can only
-    read."""
+    """The Host or Origin is not allowed, or a token with a role sent telemetry. Tokens with a role
+    can only read."""
 
     result, http_status, rpc_code = "forbidden", 403, 7
 

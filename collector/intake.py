@@ -36,12 +36,12 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[NormalisedBatch, int], None]
-"""Changes the rows of a message before they are stored. The arguments are the rows and the
-message's arrival in unix nanoseconds."""
+"""Changes the rows of a message before they are stored. The second argument is the message's
+arrival in unix nanoseconds."""
 
 MAX_PEER_ROWS: Final = 8192
-"""Maximum uncommitted rows of a sender. Above it, the sender's next message waits. 16 exporters
-with 512 rows each reach it, and a commit of that many rows takes 0.3 s."""
+"""Maximum uncommitted rows of a sender. If a sender has more, its next message waits. 16 exporters
+with 512 rows each reach the maximum, and a commit of that many rows takes 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
 """After a failed commit, the store counts as unavailable for this long."""
@@ -56,11 +56,10 @@ class Intake:
         listeners: called after the commit.
         reading: the reader of messages. `stop` closes it.
         forward: receives the unchanged bytes of each stored message.
-        steps: change the rows before they are stored, in this order. If a step fails, its changes
-            are left out.
+        steps: functions that change the rows in this order, before the rows are stored. If a
+            function fails, its changes are left out.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Senders on this
-            machine use the system clock, so their timestamps may be this much further in the
-            future.
+            machine use the system clock, so their timestamps may be this far in the future.
     """
 
     def __init__(
@@ -106,8 +105,8 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Whether to submit rows. True if the last commit succeeded, or failed more than
-        `STORE_RETRY_S` ago. Only a retry can show that the store has recovered."""
+        """Whether to submit rows. It is false for `STORE_RETRY_S` after a failed commit. Later it
+        is true again, because only a retry can show that the store has recovered."""
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
@@ -151,7 +150,7 @@ class Intake:
         """Store the rows of a message and return the response.
 
         Args:
-            body: as sent.
+            body: the message as it was sent.
             json: whether the body is OTLP/JSON.
             encoding: gzip, deflate or an empty string.
             reservation: the memory reserved for the message, if any.
@@ -175,8 +174,8 @@ class Intake:
         return await answer
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new messages, and answer all current messages within `grace_s`, even if they are
-        not stored."""
+        """Refuse new messages, and answer all current messages within `grace_s`. Messages that are
+        not stored by then get an error."""
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
@@ -201,10 +200,9 @@ class Intake:
     async def _respond(
         self, process: Coroutine[None, None, Message], answer: asyncio.Future[Message]
     ) -> None:
-        """Process a message.
+        """Process a message, and set its answer unless the sender has disconnected.
 
-        Set its answer unless the sender has disconnected. `asyncio.shield` is not used, because it
-        would add three callbacks per message.
+        `asyncio.shield` is not used, because it would add three callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -252,7 +250,7 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(reservation.peer, rows)
                 else:
-                    # On a thread, because reading a large message would block the event loop.
+                    # Read on a thread, because reading a large message would block the event loop.
                     done = self._queue.put(reservation.peer, read)
                     self._thread.submit(self._queue.run)
                     try:

@@ -1,4 +1,4 @@
-"""Runs the OTLP receivers for gRPC and HTTP, and the intake of both."""
+"""Runs the OTLP receivers for gRPC and HTTP, and the intake that both receivers use."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
 ANSWER_S: Final = 1.0
-"""Time for sending the last responses, in addition to `grace_s`."""
+"""Time for sending the remaining responses, in addition to `grace_s`."""
 
 
 class Collector:
@@ -138,19 +138,19 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """The health of each component that can fail while all other components work."""
+        """The health of each component that can fail while the other components work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
 
     @property
     def grpc_port(self) -> int:
-        """The port of OTLP/gRPC; after `start` the port in use."""
+        """The port of OTLP/gRPC. After `start`, it is the port in use."""
         return self._grpc.port
 
     @property
     def http_port(self) -> int:
-        """The port of OTLP/HTTP; after `start` the port in use."""
+        """The port of OTLP/HTTP. After `start`, it is the port in use."""
         return self._http.port
 
     def _forbidden(self, path: str) -> None:
@@ -176,7 +176,7 @@ class Collector:
         """Accept no new messages, and answer current messages within `grace_s`."""
         self._listening = False
         await self._intake.stop(grace_s)
-        # Responses must still be sent.
+        # The last responses must still be sent.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

@@ -33,7 +33,7 @@ from collector.normalise.spans import normalise_spans
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal: its HTTP path, how to read its messages, and how to respond to them."""
+    """A signal. It has an HTTP path, and functions that read its messages and respond to them."""
 
     name: str
     http_path: str

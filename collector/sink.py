@@ -1,4 +1,4 @@
-"""The interfaces of sinks (store rows) and listeners (receive stored rows)."""
+"""The interfaces of sinks, which store rows, and of listeners, which receive stored rows."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -35,11 +35,11 @@ class Sink(Protocol):
     ) -> Future[None]:
         """Accept rows, without waiting.
 
-        `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's.
+        `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's clock.
 
         Returns:
-            A future that completes when the rows are committed. It fails with a ValueError if they
-            are invalid.
+            A future that completes when the rows are committed. If the rows are invalid, it fails
+                with a ValueError.
 
         Raises:
             Exception: the sink did not accept the rows. The rows may be submitted again.

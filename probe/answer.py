@@ -27,7 +27,7 @@ class ProbeAnswer:
     chunks: int = 0
     response_id: str | None = None
     finish: str | None = None
-    """`stop` or `length`."""
+    """Why the answer ended, which is `stop` or `length`."""
     complete: bool = False
     """Whether the protocol's last event arrived."""
     prompt_tokens: int | None = None
@@ -35,7 +35,8 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """The response reports this duration and the other `server_…` durations."""
+    """The queue time that the response reports. The response also reports the other `server_…`
+    durations."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -76,13 +77,13 @@ def text_of(value: object) -> str | None:
 
 
 def count_of(value: object) -> int | None:
-    """A number of tokens, or None if it is unknown or invalid."""
+    """A number of tokens. It is None if the number is unknown or invalid."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
 
 
 def seconds_of_ms(value: object) -> float | None:
-    """Return milliseconds as seconds, or None if they are unknown or invalid."""
+    """Return milliseconds as seconds. Return None if they are unknown or invalid."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value / 1e3 if number and 0 <= value <= _LONGEST_MS else None  # type: ignore[operator]
 

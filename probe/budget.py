@@ -4,7 +4,7 @@ Before a probe, its maximum cost is reserved in a file. The maximum is one token
 request, plus `max_tokens`. A probe is not sent if its maximum cost exceeds the remaining budget.
 After the probe, the usage that the server reported replaces the reservation. If the server reports
 no usage, or if the prober is killed, the reservation counts as spent. The file is locked, because
-two probers would each spend the whole budget.
+two probers could each spend the whole budget.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class ProbeBudget:
     def settle(
         self, reserved: BudgetReservation, endpoint: Endpoint, used: ProbeTokens | None
     ) -> None:
-        """Replace the reservation by the reported usage, unless `used` is None."""
+        """Replace the reservation by the usage that was reported, unless `used` is None."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
             return

@@ -83,8 +83,8 @@ def _in_a_thread(
 ) -> "asyncio.Future[list[Any]]":
     """Run a DNS lookup in its own thread.
 
-    In asyncio's pool, a lookup would wait for slow lookups. The end of the program would also wait
-    for them.
+    In asyncio's pool of threads, a lookup would wait for slow lookups. The end of the program would
+    also wait for slow lookups.
     """
     found: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -112,7 +112,8 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """A short reason for an error. It is not asyncio's own message, which contains the address."""
+    """A short reason for an error. asyncio's own message is not used, because it contains the
+    address."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

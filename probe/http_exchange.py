@@ -67,9 +67,11 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        timings: receives the measurements, including all measurements before a failure.
+        timings: receives the measurements. After a failure, it has the measurements until the
+            failure.
         response: receives the status and the headers.
-        on_body: called with each part of the body and its arrival, if the status is below 300.
+        on_body: called with each part of the body and the part's arrival, if the status is below
+            300.
 
     Raises:
         ProbeFailure: the exchange failed, or `on_body` raised it.

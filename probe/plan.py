@@ -85,7 +85,7 @@ class ProbePlan:
     """The content of a file of probes.
 
     Attributes:
-        every_s: seconds between the probes of an endpoint, and the time limit of a probe.
+        every_s: seconds between two probes of an endpoint. It is also the time limit of a probe.
         limits: the daily budget of all endpoints together.
         results_url: the OTLP/HTTP address for results. With None, results are only printed.
     """

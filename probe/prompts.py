@@ -1,8 +1,8 @@
 """Prompts that measure the effect of the prefix cache.
 
-A new prompt begins with a random nonce, so no cache contains it. If the prompt is answered, the
-next probe repeats it. The repeated prompt is the twin. The effect is the difference in latency
-between the prompt and its twin.
+A new prompt begins with a random text (the nonce), so no cache contains it. If the prompt is
+answered, the next probe sends the same prompt again. This repeated prompt is called the twin. The
+effect is the difference in latency between the prompt and its twin.
 """
 
 import secrets
@@ -17,7 +17,7 @@ _WORDS: Final = (
 """The words of a prompt. Each word, with the space before it, is one token in common
 vocabularies."""
 _FRAME_TOKENS: Final = 24
-"""Approximate number of tokens of the nonce and the instruction."""
+"""Approximate number of tokens of the random text and the instruction in each prompt."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:

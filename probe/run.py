@@ -18,8 +18,8 @@ from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Time limit for sending the last results. It is OpenTelemetry's default for one message
-(OTEL_EXPORTER_OTLP_TIMEOUT)."""
+"""Time limit for sending the remaining results at the end. It is OpenTelemetry's default for one
+message (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
 def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:

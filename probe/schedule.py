@@ -2,9 +2,9 @@
 
 Each endpoint is probed at planned instants, even if earlier probes are slow. If a prober waited for
 slow answers, it would send fewer probes while an endpoint is slow. The results would then hide the
-slow time (coordinated omission). Each planned instant has exactly one result. It is an answer, a
-failure, or a note that no probe was sent. The instants of the endpoints are spread over the
-interval.
+slow time (coordinated omission). Each planned instant has exactly one result. The result is an
+answer, a failure, or a note that no probe was sent. The instants of the endpoints are spread over
+the interval.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MAX_MISSED: Final = 1_000
-"""Maximum results for missed instants, for example while a laptop sleeps."""
+"""Maximum results for missed instants. Instants are missed, for example, while a laptop sleeps."""
 
 
 async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
@@ -34,8 +34,8 @@ async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None
 
 
 async def run_forever(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
-    """Probe each endpoint at its instants until cancelled. `on_result` still gets the results of
-    running probes."""
+    """Probe each endpoint at its instants until cancelled. After that, `on_result` still gets the
+    results of running probes."""
     origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
     await _all(
         [
@@ -84,7 +84,8 @@ async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait as `asyncio.wait` does, cancel all other tasks, and raise a task's first exception."""
+    """Wait as `asyncio.wait` does, and then cancel the tasks that have not ended. Raise the first
+    exception of a task."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

@@ -1,8 +1,9 @@
 """Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
-On Linux, the kernel then kills the command, even if the parent was killed. `preexec_fn` of
-`subprocess` is not used, because Python code after a fork can deadlock if the parent has threads.
-On other systems the command may outlive its parent. Source: prctl(2), PR_SET_PDEATHSIG.
+On Linux, the kernel kills the command when the parent ends, even if the parent was killed.
+`preexec_fn` of `subprocess` is not used, because Python code after a fork can deadlock if the
+parent has threads. On other systems the command may outlive its parent. Source: prctl(2),
+PR_SET_PDEATHSIG.
 """
 
 import os
@@ -13,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Set the kernel option, and execute the command. The option stays set after the exec."""
+    """Set the kernel option, and execute the command. The command keeps the option."""
     if sys.platform == "linux":
         import ctypes
 

@@ -11,8 +11,8 @@ from collector.listen.tls import Tls
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccess:
-    """Tokens, TLS settings, host names, roles and limits. If a setting is None, its default
-    applies, or there is no such setting."""
+    """Tokens, TLS settings, host names, roles and limits. The value None means the default, or that
+    there is no such setting."""
 
     tokens: BearerTokens | None = None
     tls: Tls | None = None

@@ -25,12 +25,13 @@ _log = logging.getLogger(__name__)
 class EvaluationTask:
     """Evaluates the objectives every `EVALUATION_S` seconds.
 
-    A sender may first send old requests when it starts. The first request that ended only seconds
-    before its arrival triggers an evaluation at once. If several collectors share a database, only
-    the holder of the lease evaluates. The other collectors read its results.
+    When a sender starts, it may send old requests first. An evaluation starts at once when the
+    first recent request arrives. If several collectors share a database, only the holder of the
+    lease evaluates. The other collectors read its results.
 
     Args:
-        evaluated: called after each evaluation, or after the results were read.
+        evaluated: called after each evaluation. In the other collectors, it is called after the
+            results were read.
     """
 
     def __init__(

@@ -50,15 +50,15 @@ def launch(
     """The command and environment of the explorer's process.
 
     Other users can read command lines. So the database's URL, which may contain a password, is
-    passed in a variable. The process reads the sign-in file itself.
+    passed in a variable. The explorer's process reads the sign-in file itself.
 
     Args:
         base_path: the URL path under which a proxy serves the explorer.
         database_url, state_url, prices: with None, the value in the environment or the default is
             used.
         objectives: files and folders. If there are none, the built-in objectives are used.
-        allowed_hosts: host names for browsers, in addition to IP addresses, localhost, `host`, the
-            host in `sign_in`, and the names in the environment.
+        allowed_hosts: additional host names for browsers. IP addresses, localhost, `host`, the host
+            in `sign_in` and the names in the environment are always allowed.
         simulated_past_s: start and end of the simulated backfill in unix seconds.
         otlp_ports: the collector's gRPC and HTTP ports, or None if the explorer runs alone.
     """

@@ -21,11 +21,11 @@ class GpuSetup:
 
     @property
     def any(self) -> bool:
-        """Whether there is a source."""
+        """Whether there is any source of GPU samples."""
         return self.local or bool(self.dcgm)
 
     def readers(self) -> GpuReaders:
-        """The readers of these sources."""
+        """The readers of the sources of GPU samples."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:

@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpResult:
-    """A response, or the error in `reason` with the status None."""
+    """A response. If the request failed, `reason` has the error and the status is None."""
 
     status: int | None
     reason: str
@@ -60,7 +60,7 @@ def post(
     timeout_s: float = TIMEOUT_S,
     access: ClientAccess = OPEN,
 ) -> HttpResult:
-    """Send a POST request. Otherwise it is like `get`."""
+    """Send a POST request. Errors and the time limit are the same as for `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 

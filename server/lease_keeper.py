@@ -63,7 +63,8 @@ class LeaseKeeper:
                 _log.warning("the leases were not given up, so they expire: %s", error)
 
     def held(self) -> dict[str, bool]:
-        """Whether this process holds each lease. The result is {} if leases are not needed."""
+        """Maps each lease to whether this process holds it. The result is {} if leases are not
+        needed."""
         if not self._leases.shared:
             return {}
         return {name: self._leases.term(name) is not None for name in self._leases.names}

@@ -2,8 +2,8 @@
 
 An answer is computed when the incident alerts. It is computed again each time the incident's age
 has doubled, and after the incident's end. The computation runs in a separate process with limits on
-time and memory. Notifications do not wait for it. If only the replay fails, the shares come from
-accounting (estimates from the step ledger).
+time and memory. Notifications do not wait for it. If only the replay fails, the causes' shares are
+estimates from the step ledger.
 """
 
 import logging
@@ -38,13 +38,13 @@ from telemetry.tasks import Task
 FIRST_S: Final = 60.0
 """Seconds until the first computation. The explorer compiles the replay in this time."""
 RETRY_S: Final = 300
-"""Seconds until the next computation if no cause of an open incident was found."""
+"""Seconds until the next computation if no cause was found and the incident is open."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds to wait after a replay that took too long. The wait is doubled after each further such
-replay in a row."""
+"""Seconds to wait after a replay that took too long. Each further such replay in a row doubles the
+wait."""
 RECENT_S: Final = 86_400
-"""After an upgrade, the cause of an ended incident is computed again only if it ended less than
-this ago."""
+"""After an upgrade, the causes of recently ended incidents are computed again. This is the maximum
+time since their end."""
 NICE: Final = 10
 """Nice level of the replay. The diagnosis runs at normal priority, because it takes only about a
 second."""
@@ -61,7 +61,7 @@ class VerdictError(Exception):
 
 
 class DueIncident(NamedTuple):
-    """An incident whose answer is due. `at_s` is its last evaluation or its end, in unix
+    """An incident whose answer is due. `at_s` is the incident's last evaluation or its end, in unix
     seconds."""
 
     objective: Objective
@@ -236,8 +236,8 @@ def _is_better(
 ) -> bool:
     """Whether a new verdict replaces the stored answer.
 
-    An open incident needs a verdict with a cause. In two cases, stored shares from a replay by this
-    version are not replaced:
+    A new verdict about an open incident needs a cause. If this version stored shares from a replay,
+    they are kept in two cases:
     - The incident is open, and the new verdict has no replay.
     - The incident has ended, the new replay took too long, and the new and the stored range begin
       at the same time.
@@ -301,11 +301,12 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield verdicts with increasingly better shares.
+    """Yield verdicts with increasingly better shares of the causes.
 
-    In the first verdict, all shares are from accounting. In the second verdict, the shares of the
-    first latency are from a replay. In the third verdict, all shares are from replays. Nothing is
-    yielded if the objective has no latency target. This function runs in the child process.
+    In the first verdict, all shares are estimates from the step ledger. In the second verdict, the
+    shares of the first latency are from a replay. In the third verdict, all shares are from
+    replays. Nothing is yielded if the objective has no latency target. This function runs in the
+    child process.
     """
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:

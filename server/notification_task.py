@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class NotificationTask:
-    """The threads that fill the outbox after each evaluation, and deliver it.
+    """The threads that fill the outbox (the stored messages) after each evaluation, and deliver it.
 
     Args:
         explorer_url: the explorer's address for links. Without it, messages contain no links.
-        simulated: whether any received data is simulated.
+        simulated: returns whether any received data is simulated.
         print_line: prints a line. Its second argument is whether the line is an error.
     """
 
@@ -100,7 +100,7 @@ class NotificationTask:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """The number of deliveries since the start, by channel and result."""
+        """Maps a channel and a result to the number of deliveries since the start."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -108,8 +108,8 @@ class NotificationTask:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """The age of each channel's oldest undelivered message. The result is {} if this process
-        does not hold the lease."""
+        """Maps each channel to the age of its oldest undelivered message. The result is {} if this
+        process does not hold the lease."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9
@@ -151,8 +151,8 @@ class NotificationTask:
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
-                # Wait until the outbox was filled in this term of the lease, because older messages
-                # may be outdated.
+                # Wait until this process has filled the outbox since it took the lease. Older
+                # messages may be outdated.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)
@@ -168,7 +168,7 @@ class NotificationTask:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run `step`, and return whether it succeeded. Log an exception instead of raising it."""
+        """Run `step`, and return whether it succeeded. Exceptions are logged and not raised."""
         task = self.tasks[name]
         try:
             step()

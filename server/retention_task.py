@@ -43,13 +43,13 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Time limit for the rollups of one run. After it, the run deletes old data, and the next run
+"""Time limit for the rollups of one run. After this time, the run deletes old data. The next run
 continues with the rollups."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """The retention of each kind of data. With None, the data is kept for ever."""
+    """The retention of each kind of data. Data whose retention is None is kept for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
@@ -68,7 +68,8 @@ def begin(engine: Engine, clock: CorroboratedClock) -> None:
 class RetentionTask:
     """Computes rollups and deletes old data, if this process holds the lease on retention.
 
-    Data is deleted if its age at the time `clock.deletable_unix_ns` exceeds its retention.
+    The age of data is measured at `clock.deletable_unix_ns`. Data whose age exceeds its retention
+    is deleted.
     """
 
     def __init__(
@@ -129,7 +130,8 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # Without the requests, the answer cannot be computed again, so it is kept longer.
+        # Keep the answer longer than the requests, because it cannot be computed again without
+        # them.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(store_deleted_until, engine, now)

@@ -1,4 +1,4 @@
-"""The first signal requests an orderly stop. A second signal ends the process."""
+"""Handles signals. The first signal requests an orderly stop. A second signal ends the process."""
 
 import asyncio
 import os
@@ -6,8 +6,8 @@ import signal
 from collections.abc import Callable
 
 REPEAT_S = 1.0
-"""For this many seconds, a second signal is ignored. The terminal and a parent process may each
-send a signal for one stop."""
+"""A second signal is ignored for this many seconds. The terminal and a parent process may each send
+a signal for one stop."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:

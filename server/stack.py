@@ -78,10 +78,10 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Seconds without an evaluation after which the task counts as failed. It is twenty intervals,
+"""The task counts as failed after this many seconds without an evaluation. It is twenty intervals,
 because the first evaluation counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
-"""Seconds without a run after which the retention task counts as failed. The first run after an
+"""The retention task counts as failed after this many seconds without a run. The first run after an
 upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16

@@ -20,9 +20,9 @@ FIRST_LOOK: Final = {
     "backfill": "20m",
     "rate": "2",
 }
-"""Options of `tailspan up --simulate`. The options simulate 15 minutes of normal traffic, and then
-an open incident of severity "page". More traffic would delay the first page of the explorer too
-much (benchmarks/first_minute.py)."""
+"""Options of `tailspan up --simulate`. They simulate 15 minutes of normal traffic, and then an open
+incident of severity "page". With more traffic, the explorer's first page would appear too late
+(benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:

@@ -25,8 +25,8 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        chance: returns random numbers in [0, 1). The numbers vary the pauses, so that components do
-            not restart at the same time.
+        chance: returns random numbers in [0, 1). They vary the pauses, so that components do not
+            restart at the same time.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Supervisor:
         """Run a component until `stop` is called.
 
         Args:
-            work: the component's work. It is one step if `every_s` is set, and otherwise an endless
-                loop.
+            work: the component's work. If `every_s` is set, the work is one step. If it is not set,
+                the work is an endless loop.
             every_s: the pause in seconds after a successful step.
         """
         self.add(task)
@@ -73,7 +73,7 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """All components by name, each with its failure, or None if it works."""
+        """Maps each component's name to its failure. The value is None if the component works."""
         now = self._clock_unix_s()
         return [
             (self._tasks[name], self._tasks[name].failure_reason(now))
@@ -87,7 +87,7 @@ class Supervisor:
 
     @property
     def degraded(self) -> list[str]:
-        """The failures of all other components."""
+        """The failures of the components that are not vital."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(

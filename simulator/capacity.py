@@ -1,8 +1,9 @@
 """Estimate a fleet's capacity.
 
-Faults use it, so that no queue grows without limit. Pure. The engine time of a request is computed
-from mean lengths and the step model. The number of concurrent requests is the fixed point of this
-computation. Only the tokens of system prompts count as cached.
+Faults use the estimate, so that no queue grows without limit. Pure. The engine time of a request is
+computed from mean lengths and the step model. This time and the number of concurrent requests
+depend on each other, so the result is a fixed point. Only the tokens of system prompts count as
+cached.
 """
 
 import math
@@ -89,7 +90,7 @@ def blocks(means: Means) -> float:
 def required_blocks(means: Means, count: float, spread: float) -> float:
     """The KV blocks for count + spread·√count running requests.
 
-    √count is the standard deviation of the number of running requests.
+    √count approximates the standard deviation of the number of running requests.
     """
     return (count + spread * math.sqrt(count)) * blocks(means)
 

@@ -24,7 +24,7 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""Five conditions are factors of a duration and are usually 1:
+"""The conditions. Five of them are factors of a duration and are usually 1:
 - `pace`: a step.
 - `rank_pace`: a step on one rank, which is one of the server's GPUs.
 - `frontend_pace`: the front end's work.
@@ -33,7 +33,7 @@ Key = Literal[
 
 The other conditions are:
 
-- `slowdown_per_sequence`: relative increase of a step's duration per sequence in it.
+- `slowdown_per_sequence`: relative increase of a step's duration for each sequence in the step.
 - `clock`: divides the GPU's clock frequency.
 - `foreign`: other processes on the GPU.
 - `lost_blocks`: KV blocks that are unused but cannot be allocated.
@@ -44,7 +44,7 @@ The other conditions are:
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """A new value of a replica's condition from the virtual time `at_s`."""
+    """A new value of a replica's condition. It applies from the virtual time `at_s`."""
 
     at_s: float
     replica: int

@@ -1,6 +1,6 @@
-"""Conversations.
+"""Simulates conversations. Pure.
 
-In a conversation, each prompt contains the conversation so far and some new text. Pure. A few dozen
+In a conversation, each prompt contains the conversation so far and some new text. A few dozen
 conversations are active at a time. When a conversation ends, a new conversation replaces it.
 """
 

@@ -37,7 +37,7 @@ class Dataset:
     gpus: list[GpuSample]
     starts: list[EngineStart]
     operations: list[ApplicationOperation]
-    """The requests as the router reports them; empty without prefill replicas."""
+    """The requests as the router reports them. There are none without prefill replicas."""
     lost: int
     """The number of requests that arrived while all servers were down. No server reports these
     requests."""

@@ -1,8 +1,8 @@
-"""Prefill and decode on different servers. The router sends each request first to a prefill server,
-and then to a decode server. Pure.
+"""Simulates prefill and decode on different servers. Pure. The router sends each request first to a
+prefill server, and then to a decode server.
 
-The prefill server generates one token. The decode server then loads the KV cache of the prompt. A
-failed prefill returns its error to the client.
+The prefill server generates one token. The decode server then loads the KV cache of the prompt. If
+the prefill fails, the client gets the error.
 """
 
 import heapq

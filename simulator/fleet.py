@@ -49,7 +49,7 @@ class Second:
     routed: tuple[RoutedRequest, ...] = ()
     """The requests that the router answered. Without prefill replicas, there are none."""
     lost: int = 0
-    """The number of requests so far that arrived while no server was up."""
+    """The number of requests that arrived while no server was up, since the start."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:

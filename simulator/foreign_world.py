@@ -1,7 +1,8 @@
 """Servers with properties that the step model of `replay/` does not have. Pure.
 
 The simulator and the replay share the step model. So a diagnosis may look better in a simulation
-than on real servers. In a foreign world, the fitted formula is wrong, as it is for a real server.
+than on real servers. In a foreign world, the step model's formula is wrong, as it is for a real
+server.
 """
 
 import random
@@ -17,8 +18,8 @@ class ForeignWorld:
     """Properties of all servers of a fleet."""
 
     slowdown_per_sequence: float
-    """Relative increase of a step's duration per sequence in it. The fitted model only adds terms.
-    So it cannot multiply the number of sequences by the other work."""
+    """Relative increase of a step's duration for each sequence in the step. The fitted model only
+    adds terms, so it cannot reproduce this increase."""
     drift_ratio: float
     """Standard deviation of the logarithm of a server's pace. A pace lasts for many steps."""
     drift_every_s: float

@@ -35,7 +35,8 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""The shape of Llama-3-8B, as an engine reports it. The constants above follow from this shape."""
+"""The shape of Llama-3-8B, as an engine reports it. The constants for bytes and FLOPs follow from
+it."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -48,7 +49,7 @@ _WAITING_ACTIVITY = 0.2
 """Share of active multiprocessors while a GPU waits for a slow rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Bytes per token that each rank exchanges, in two all-reduces per layer."""
+"""Bytes that each rank (GPU) exchanges for each token, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:

@@ -35,7 +35,8 @@ PROGRESS_S = 5.0
 """Seconds between reports about undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""Lag behind the clock from which full batches are sent instead of one per second."""
+"""If the simulation is behind the clock by at least this many seconds, it sends only full batches.
+If it is not, it sends a batch each second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def run(
         stop: stops the run. It may be set from any thread. Queued data is still sent for a few
             seconds.
         wait: waits for some seconds, or until `stop` is set.
-        patience_s: if no data is accepted for this many seconds, a run with an end stops.
+        patience_s: a run with an end stops if no data is accepted for this many seconds.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)

@@ -1,7 +1,7 @@
 """The prefix ladders of simulated requests. Pure.
 
-A ladder is a series of digests (rungs) of a prompt's first n blocks, for increasing n. Requests
-with a shared prefix share the rungs within it.
+A ladder has digests of a prompt's first n blocks, for increasing n. Each digest is called a rung.
+Two requests with the same prefix have the same rungs for this prefix.
 """
 
 from base64 import urlsafe_b64encode

@@ -35,7 +35,7 @@ _LINK_BYTES_PER_S = 12e9
 """Bandwidth of KV transfers, about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt tokens whose KV cache comes from another server."""
+"""Share of a prompt's tokens whose KV cache comes from another server."""
 _CORE_SHARE = 0.9
 """CPU time of the engine core, as a share of the time in steps."""
 _HOST_CPUS = 16
@@ -169,8 +169,9 @@ class SimulatedReplica:
         """End a request whose client gives up at `at_s`. Call it after `advance` to this time.
 
         Returns:
-            The request, or None if it has already ended. A list with the request's record. The list
-            is empty if the request is in the batch. Then `advance` returns the record later.
+            The request, or None if it has already ended. The second result is a list with the
+                request's record. If the request is in the batch, the list is empty, and `advance`
+                returns the record later.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -373,8 +374,8 @@ class SimulatedReplica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """The record of a request whose client gave up. It has the times that are known until
-        then."""
+        """The record of a request whose client gave up. It contains only times before the client
+        gave up."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -422,7 +423,7 @@ class SimulatedReplica:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # A client that disconnects receives nothing of an unstreamed response.
+        # If a response is not streamed, a client that disconnects receives nothing.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)
         elif not left:
@@ -449,8 +450,8 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time outside the batch. The grammar comes first, then the KV cache, and then the
-    adapter."""
+    """Divide the time that the request was held outside the batch. The grammar comes first, then
+    the KV cache, and then the adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -459,14 +460,14 @@ def _held(job: Job) -> HeldParts:
 
 
 def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
-    """The encoder's part of the request's own prefill time. A preemption may have reduced that
-    time."""
+    """The encoder's time. It is at most the request's own prefill time, which a preemption may have
+    reduced."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
-    """The prefixes that other requests may share. Such prefixes are the system prompt and a
-    repeated prompt."""
+    """The prefixes that other requests may share. These are the system prompt and a repeated
+    prompt."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

@@ -35,5 +35,5 @@ def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: i
 
 
 def span_id_of(routed: RoutedRequest) -> int:
-    """The last 64 bits of the request's id."""
+    """The span id, which is the last 64 bits of the request's id."""
     return routed.bits & (2**64 - 1) or 1

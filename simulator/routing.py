@@ -14,8 +14,8 @@ from simulator.replica import SimulatedReplica
 from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
-"""The prefix-aware router prefers the replica with the request's prefix. It does not if that
-replica has over 12 requests more than the least loaded replica."""
+"""The prefix-aware router prefers the replica with the request's prefix. If this replica has over
+12 requests more than the least loaded replica, the router chooses the least loaded replica."""
 
 
 class Routing:

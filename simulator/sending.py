@@ -1,9 +1,9 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
-A failed batch is sent again until a time limit. Then it is dropped and counted. A refused batch is
-dropped at once. After a drop, each batch is sent only once, until the collector accepts a batch. So
-the data after the outage is kept. Redirects are not followed, because the headers may contain a
-credential.
+A failed batch is sent again until a time limit. After the limit, it is dropped and counted. A
+refused batch is dropped at once. After a drop, each batch is sent only once, until the collector
+accepts a batch. So the data after the outage is kept. Redirects are not followed, because the
+headers may contain a credential.
 """
 
 import logging
@@ -36,7 +36,7 @@ from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
 PATIENCE_S = 60.0
-"""Time limit for sending a batch again."""
+"""A failed batch is sent again for at most this many seconds."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -120,7 +120,7 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """A function that sends the batch once. Each call sends the same ids. So a repeated batch
+        """A function that sends the batch once. Each call sends the same ids, so a repeated batch
         creates no duplicates."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
@@ -164,7 +164,8 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. If it fails, samples are still sent."""
+        """Send the engine starts that were not sent before. If sending fails, samples are still
+        sent."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(

@@ -21,7 +21,7 @@ SHARES: Final = {
     names.START_WARM_UP: 0.11,
     names.START_SERVER: 0.02,
 }
-"""Shares of a start's duration. The shares are chosen, not measured."""
+"""Maps each part of a start to its share of the duration. The shares are chosen, not measured."""
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:

@@ -17,7 +17,7 @@ class Lengths:
     """A distribution of lengths in tokens.
 
     Args:
-        quantiles: at least two lengths by quantile in (0, 1). The lengths increase with the
+        quantiles: maps at least two quantiles in (0, 1) to lengths. The lengths increase with the
             quantile.
         longest: the maximum length.
     """

@@ -59,8 +59,8 @@ class SimulatedRequest:
     """Number of output tokens after which the client disconnects. With None, the client does not
     disconnect."""
     prompt: str | None = None
-    """A name that requests with the same prompt share. With None, no other request has the
-    prompt."""
+    """A name for the prompt. Requests with the same prompt have the same name. With None, no other
+    request has the prompt."""
     timeout_s: float | None = None
     """Time after which the client gives up. With None, the client never gives up."""
     retries: int = 0
@@ -103,8 +103,8 @@ class Workload:
     """Probability that a prompt begins with a shorter system prompt of its tenant."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. If a few responses were not streamed, the highest TTFTs would be
-    only from these responses."""
+    """Share of streamed responses. With only a few unstreamed responses, these responses alone
+    would have the highest TTFTs."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003

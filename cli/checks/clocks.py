@@ -11,10 +11,9 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Maximum age of data on arrival. Exporters send every few seconds."""
+"""Maximum age of data when it arrives. Exporters send every few seconds."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of the deletion of old rows. After a downtime, the deletion is delayed by the
-length of the downtime."""
+"""Maximum delay of the deletion of old rows. A downtime delays the deletion by its own length."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """Equal to `exporters.totals.slo.LATE_NS`."""
@@ -24,7 +23,7 @@ _APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Compare the clocks of the senders with the collector's."""
+    """Compare the senders' clocks with the collector's clock."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
@@ -93,8 +92,8 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 
 
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
-    """Compare each server's clock with the clocks of its clients. Only requests that were reported
-    by server and client are used."""
+    """Compare each server's clock with the clocks of its clients. Only requests that both the
+    server and the client reported are used."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 

@@ -21,13 +21,14 @@ RECENT_S = 60
 """Maximum age of the newest telemetry. An idle server also reports every few seconds."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Only servers that reported within this time before the newest telemetry need a price."""
+"""Only servers that reported recently need a price. This is the maximum age of their last report,
+relative to the newest telemetry."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
     """Check that the database opens, and that its telemetry is recent.
 
-    Old telemetry is a failure only with `server_expected`.
+    Old telemetry is a failure only if `server_expected` is set.
     """
     from store.columns.request_columns import slow_because
     from store.database import masked_url, open_database

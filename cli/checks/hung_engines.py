@@ -22,7 +22,7 @@ UNFINISHED: Final = (
 
 
 def steps(url: str | None) -> Iterator[CheckFinding]:
-    """Yield each replica that hangs, or one finding if none hangs."""
+    """Yield a finding for each replica that hangs. If no replica hangs, yield one finding."""
     from store.database import open_database
     from store.errors import StoreError
 

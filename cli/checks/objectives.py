@@ -32,8 +32,8 @@ def objectives(
 ) -> Iterator[CheckFinding]:
     """Yield each blind objective, and then a list of the other objectives.
 
-    A blind objective counts too few requests or probes to alert. Yield nothing if there is no
-    recent data. Without `paths`, check the built-in objectives. `port` is the port of `/metrics`.
+    A blind objective counts too few requests or probes to alert. If there is no recent data, yield
+    nothing. Without `paths`, check the built-in objectives. `port` is the port of `/metrics`.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives
@@ -70,10 +70,12 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
-    """Map each objective on `/metrics` to the reason why it is blind, or None."""
+    """Map each objective on `/metrics` to the reason why it is blind. The value is None if it is
+    not blind."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # The counters are totals since the start. Late requests matter only if a clock is behind now.
+    # The counters are totals since Tailspan's start. Late requests matter only if a clock is behind
+    # now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
@@ -94,7 +96,8 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Map each objective with recent requests or probes to why it is blind, or None."""
+    """Map each objective to the reason why it is blind. The value is None if it is not blind. Only
+    objectives with recent requests or probes are included."""
     from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)
     requests, probes = request_count(engine, hour), probe_count(engine, hour)

@@ -46,9 +46,9 @@ class IncidentAnswer(NamedTuple):
     stored: StoredAnswer | None = None
 
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "IncidentAnswer":
-        """Compute the shares by replay, for each latency that has causes.
+        """Compute the shares of the causes by replay, for each latency that has causes.
 
-        A stored answer already has them.
+        A stored answer already has these shares.
         """
         known = () if self.stored is None else self.stored.explanations
 
@@ -78,14 +78,16 @@ def incident_explained(
 ) -> IncidentAnswer:
     """Explain one incident, for all latencies of its objective.
 
-    Return the stored answer, unless the user chose a baseline, `where` selects only some requests,
-    or the replay of the stored answer took too long.
+    Return the stored answer, except in three cases. In these cases, compute a new answer:
+    - The user chose a baseline.
+    - `where` selects only some requests.
+    - The replay of the stored answer took too long.
 
     Args:
         named: the name of an objective selects its newest incident. `NAME@TIME` selects the
             incident at this time.
         metric: the latency to print. With None, it is the latency of the verdict.
-        where: selects requests among those that the objective counts.
+        where: selects requests among the requests that the objective counts.
         baseline: returns the baseline for the incident's window. With None, the baseline is the
             time before the incident.
         stored: whether a stored answer may be used.

@@ -23,7 +23,7 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The keys of the JSON, which are every field of a request and computed values. Users depend on
+"""The keys of the JSON. They are every field of a request, and computed values. Users depend on
 them."""
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)

@@ -285,7 +285,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
     """The incidents that had alerted at `at_s`. An incident that ended after `at_s` is returned as
-    open."""
+    if it were still open."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
@@ -350,8 +350,8 @@ def _state_text(found: ObjectiveStatus, state: State) -> str:
 
 
 def _print_group(found: ObjectiveStatus) -> None:
-    """Print one group, such as a tenant. Print each alert that fires, or that would fire with
-    enough data."""
+    """Print one group, such as a tenant. Print each alert that fires, and each alert that would
+    fire with enough data."""
     left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"

@@ -19,7 +19,7 @@ _WITHOUT_PREFIXES: Final = {
     None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
     " --hash-ids unshared.",
 }
-"""Notes if shared prefixes are not recorded. The note for None is printed if the trace has no
+"""Maps the state of shared prefixes to a note. The note for None is printed if the trace has no
 `hash_ids`."""
 
 

@@ -321,8 +321,8 @@ def up(
 
 
 def _check_ports(ports: Mapping[str, int]) -> None:
-    """Raise click.UsageError if two options of one host have the same port. Port 0 is ignored,
-    because it selects any free port."""
+    """Raise click.UsageError if two options have the same port. Port 0 is ignored, because it
+    selects any free port."""
     for (option, port), (other, same) in combinations(ports.items(), 2):
         if port and port == same:
             raise click.UsageError(

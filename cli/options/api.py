@@ -11,8 +11,9 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MAX_QUESTIONS: Final = 8
-"""Maximum questions at the same time. Six more questions may wait. So questions use at most 14 of
-the 16 connections that a client address may open, and connections stay free for /metrics."""
+"""Maximum questions that are answered at the same time. Six more questions may wait. So questions
+use at most 14 of the 16 connections of a client address. The other connections stay free for
+/metrics."""
 
 timeout_option = setting(
     "--api-timeout",

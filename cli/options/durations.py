@@ -11,8 +11,8 @@ _NONE: Final = ("0", "0s")
 
 
 class Duration(click.ParamType[int]):
-    """A duration such as `15s`, as nanoseconds. It is at least `least` and at most `most`. If
-    `least` is None, any duration above 0 is allowed."""
+    """A duration such as `15s`, converted to nanoseconds. It is at least `least` and at most
+    `most`. If `least` is None, any duration above 0 is allowed."""
 
     name = "duration"
 

@@ -5,7 +5,7 @@ from telemetry.installing import MissingExtra, require
 
 
 def check_extra(module: str, extra: str, what: str) -> None:
-    """Raise Unreachable, with the command that installs it, if a library is missing.
+    """Raise Unreachable if a library is missing. The error names the command that installs it.
 
     `telemetry.installing.require` has the same arguments.
     """

@@ -7,8 +7,8 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number. Unlike the error of click, the error for a text that is no number states the
-    range."""
+    """A whole number. If a text is no number, the error states the allowed range. click's own error
+    does not."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number."""

@@ -20,7 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE_NAME: Final = "tailspan.toml"
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""The key in the metadata of click's context for the settings file that was read."""
+"""The settings file that was read is stored under this key in the metadata of click's context."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -44,9 +44,9 @@ _OTHER_VARIABLES: Final = frozenset(
 )
 """The names, without the prefix, of variables that are not settings (docs/configuration.md)."""
 _SIMILAR: Final = 0.8
-"""Minimum similarity (difflib) of a mistyped variable and a setting's variable. One wrong letter of
-six has a similarity of 0.83. Kubernetes' variables for a service with the name tailspan have less
-than 0.7."""
+"""Minimum similarity (difflib) at which a variable counts as a mistyped setting. One wrong letter
+of six has a similarity of 0.83. Kubernetes' variables for a service with the name tailspan have
+less than 0.7."""
 
 
 class Setting(click.Option):
@@ -83,7 +83,8 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if its name is TAILSPAN_ and the flag's name."""
+        """Omit the variable from the help if it has the default name, which is TAILSPAN_ and the
+        flag's name."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)

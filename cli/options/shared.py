@@ -49,7 +49,7 @@ _telemetry_option = setting(
 
 
 def database_option(command: _Command) -> _Command:
-    """Add `--database`, and `--state-url`, whose value `state_url` returns."""
+    """Add `--database` and `--state-url`. `state_url` returns the value of `--state-url`."""
     return _telemetry_option(_state_url_option(command))
 
 

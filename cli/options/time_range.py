@@ -85,7 +85,8 @@ def from_to(text: str) -> Window:
 
 
 def baseline(text: str, window: Window) -> Window:
-    """Parse a baseline: FROM/TO, or a duration. A duration such as 24h means 24 h earlier.
+    """Parse a baseline, which is FROM/TO or a duration. With a duration such as 24h, the baseline
+    is 24 h earlier.
 
     Raises:
         ValueError: the text is malformed, or TO is not later than FROM.

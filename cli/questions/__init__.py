@@ -1,1 +1,1 @@
-"""The questions of the HTTP API and of the MCP server, which commands answer."""
+"""The questions of the HTTP API and of the MCP server. Commands answer them."""

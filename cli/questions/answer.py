@@ -33,8 +33,8 @@ class CommandAnswer:
     lines: bool
 
     def document(self) -> str:
-        """The answer as one JSON document. If the command prints one object per line, it is an
-        array."""
+        """The answer as one JSON document. If the command prints one object per line, the document
+        is an array."""
         if not self.lines:
             return self.text
         return f"[{','.join(self.text.splitlines())}]\n"
@@ -68,7 +68,7 @@ def answered(
     """Answer a question of a reader.
 
     Raises:
-        QuestionRefused: there is no answer. The error states the reason, and what is allowed.
+        QuestionRefused: there is no answer. The error states the reason and what is allowed.
     """
     known = questions()
     if name not in known:

@@ -1,4 +1,4 @@
-"""Convert a question's parameters to arguments of the command, so that the API has the same grammar
+"""Converts a question's parameters to arguments of the command. So the API accepts the same values
 as the command."""
 
 from collections import Counter
@@ -18,7 +18,7 @@ def arguments(question: QuestionCommand, given: Sequence[tuple[str, str]]) -> li
     """The arguments of the command, with `--format json`.
 
     Raises:
-        QuestionRefused: a parameter is unknown, invalid, or repeated without being allowed to.
+        QuestionRefused: a parameter is unknown or invalid, or is repeated although it must not be.
     """
     if len(given) > MAX_PARAMETERS:
         raise QuestionRefused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")

@@ -19,7 +19,7 @@ from cli.options.settings import Setting
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a question: an option without the dashes."""
+    """One parameter of a question. Its name is the name of an option without the dashes."""
 
     name: str
     meaning: str
@@ -65,7 +65,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "outside": (("outside",), False),
     "starts": (("starts",), False),
 }
-"""The command of each question, and whether it prints one JSON object per line."""
+"""Maps each question to its command, and to whether the command prints one JSON object per line."""
 
 MAX_LINES: Final = 5_000
 """Maximum objects in an answer. A request has about 1.9 kB as JSON."""

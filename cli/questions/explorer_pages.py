@@ -24,8 +24,8 @@ PAGES: Final[Mapping[str, str]] = {
     "starts": "fleet",
 }
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels that filter each page, for pages that do not use `FILTERS`. These labels are query
-parameters of the page."""
+"""Maps a page to the labels that filter it, if the page does not use `FILTERS`. These labels are
+query parameters of the page."""
 _NS: Final = 10**9
 
 

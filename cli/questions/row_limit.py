@@ -57,8 +57,8 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
-    """The parameter that sets the first range (`place` 0) or the second range (`place` 1), and its
-    value."""
+    """The parameter that sets a range, and its value. `place` 0 means the first range, and 1 the
+    second range."""
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
         return name, chosen[name]
@@ -68,8 +68,7 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Add a `limit` to the question `requests`. By default, it is one more than the maximum of an
-    answer.
+    """Add a `limit` to the question `requests`. The default is one more than an answer may contain.
 
     Raises:
         QuestionRefused: the reader's limit is 0 or too high.

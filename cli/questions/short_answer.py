@@ -20,8 +20,8 @@ _List = list[Any]
 
 
 def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
-    """A copy of a JSON value with at most `most` characters. It has more characters if halving
-    lists is not enough."""
+    """A copy of a JSON value with at most `most` characters. It is longer if halving lists is not
+    enough."""
     copy = _rounded(value)
     while len(dumped(copy)) > most:
         longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)

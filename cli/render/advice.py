@@ -10,7 +10,7 @@ from cli.render.what_if import TITLES, left_out
 
 
 def as_json(found: AdviceAnswer) -> dict[str, Any]:
-    """All levers (changes to try), with null for unknown values."""
+    """All changes that were tried (levers), with null for unknown values."""
     return {
         "refused": found.refused,
         "metric": found.metric,
@@ -45,7 +45,7 @@ def _lever(each: Advice) -> dict[str, Any]:
 
 
 def lines(found: AdviceAnswer) -> list[str]:
-    """All levers as text. The levers that help are listed first."""
+    """All changes that were tried (levers) as text. The changes that help are listed first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]
     others = [each for each in found.advice if not each.helps]

@@ -16,7 +16,7 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""Shorter parts are not listed, because they would be shown as 0."""
+"""Parts shorter than this are not listed, because they would be shown as 0."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:

@@ -90,8 +90,8 @@ def missing_values(
 ) -> Iterator[str]:
     """Yield a line for each lost GPU.
 
-    If some readers have values, also yield a line for each reader without values. If no reader has
-    values, `nothing` returns the reasons.
+    If some readers have values, also yield a line for each other reader. If no reader has values,
+    `nothing` returns the reasons.
     """
     for state in states:
         name = printable(state.name, _WIDEST)

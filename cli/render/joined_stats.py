@@ -15,8 +15,8 @@ _TITLES: Final = {
     "e2e_s": "E2E",
 }
 _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
-"""For each latency, the key in `means` of its phases. The means of these phases sum to the mean of
-the latency."""
+"""Maps each latency to the key in `means` for the phases of this latency. The means of these phases
+sum to the mean of the latency."""
 
 
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `ta
     from store.queries import Window
 
 UNKNOWN = "-"
-"""The text for an unknown value, never for 0."""
+"""The text for an unknown value. It is never used for 0."""
 
 WIDEST = 40
-"""Maximum characters of a cell. A longer label ends in an ellipsis."""
+"""Maximum characters of a label in a table. A longer label ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:
@@ -43,8 +43,8 @@ def rate(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars. Amounts below $1 have three significant digits. Amounts from $1,000 have no
-    cents."""
+    """Format dollars. Amounts below $1 have three significant digits. Amounts of at least $1,000
+    have no cents."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -58,7 +58,7 @@ def usd(value: float | None) -> str:
 
 
 def span(window: "Window") -> str:
-    """Format a window. It has one date if it starts and ends on the same day."""
+    """Format a window. The date is printed once if the window starts and ends on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]

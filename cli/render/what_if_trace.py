@@ -19,7 +19,7 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """The answer, with null for unknown values. `now` was measured in the window."""
+    """The answer, with null for unknown values. `now` contains the measurements in the window."""
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:

@@ -1,8 +1,9 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-Bandwidth (bytes/s) = `umc_activity` (share of the peak, Instinct only) × `vram_max_bandwidth`.
-`gfx_activity` is an upper bound of the compute units' activity. Source: AMD SMI, "Python API
-reference", ROCm 6 and 7 (1 MB is 2²⁰ bytes, 1 GB/s is 10⁹ bytes/s).
+The bandwidth in bytes/s is `umc_activity` × `vram_max_bandwidth`. Only Instinct GPUs report
+`umc_activity`, a share of the peak. `gfx_activity` is an upper bound of the compute units'
+activity. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (1 MB is 2²⁰ bytes, 1 GB/s is 10⁹
+bytes/s).
 """
 
 import contextlib

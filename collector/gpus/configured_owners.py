@@ -1,5 +1,5 @@
-"""The replica that the user configured for a GPU. Pure. The configuration names the GPU, or uses
-labels of a dcgm-exporter."""
+"""The replica that the user configured for a GPU. Pure. The configuration either names the GPU, or
+builds the replica's name from labels of a dcgm-exporter."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class ConfiguredOwners:
     """The configured replicas of GPUs.
 
     Attributes:
-        by_gpu: the replica by one of a GPU's names (see `names_of`).
+        by_gpu: maps a GPU's name (see `names_of`) to its replica.
         template: builds the replica's name from labels of a dcgm-exporter, such as `{pod}`.
     """
 

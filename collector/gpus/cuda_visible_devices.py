@@ -12,8 +12,9 @@ _PREFIXES = ("GPU-", "MIG-")
 
 
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
-    """The UUIDs of the GPUs that a process sees. Numbers are not resolved if the machine has GPUs
-    of different models. CUDA numbers such GPUs by speed, but the driver numbers them by PCI bus."""
+    """The UUIDs of the GPUs that a process sees. Numbers are not resolved if the machine has
+    different models of GPUs. CUDA numbers different models by speed, but the driver numbers them by
+    PCI bus."""
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1
     found: list[str] = []

@@ -82,8 +82,8 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """The GPUs and slices in a response that have a UUID or a number. The names of `samples` are in
-    `NAMES`."""
+    """The GPUs and slices in a response that have a UUID or a number. `NAMES` lists the names of
+    `samples`."""
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:
@@ -147,7 +147,8 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. If the total is not reported, it is used + free + reserved."""
+    """Set the memory fields. If the total memory is not reported, it is the sum of used, free and
+    reserved memory."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

@@ -1,7 +1,7 @@
-"""NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
+"""NVIDIA's GPU performance monitoring (GPM) measures a GPU's activity between two samples.
 
-It needs Hopper or newer. The first sample has no values. A sample after a long pause has none
-either. Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+It needs Hopper or newer. The first sample has no values. The first sample after a long pause also
+has no values. Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """Two successive samples of one GPU, or of one MIG instance (`instance` is its id)."""
+    """Two successive samples of a GPU or of a MIG instance. `instance` is the id of the MIG
+    instance."""
 
     def __init__(
         self, pynvml: Any, device: Any, instance: int | None, clock: Callable[[], float]
@@ -53,8 +54,8 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set each activity metric in `into` to its value since the last sample. If a value is
-        absent, set the reason.
+        """Set each activity metric in `into`, measured since the last sample. If a value is absent,
+        set the reason.
 
         Raises:
             ReaderError: the GPU is gone.

@@ -1,7 +1,8 @@
 """Reads the NVIDIA GPUs of this machine through NVML.
 
-It reads every card and every MIG slice. To find a lost GPU again, the library must be reopened. The
-first read after that has no rates, so the library is reopened at most every 30 s.
+It reads every card and every MIG slice. A lost GPU can be found again only after the library is
+reopened. The first read after a reopening has no rates, so the library is reopened at most every 30
+s.
 """
 
 import contextlib

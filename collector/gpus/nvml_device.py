@@ -63,8 +63,8 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read the clocks and throttle reasons of a card into `into`. The card's values also apply to
-    its slices."""
+    """Read the clocks and throttle reasons of a card into `into`. The values also apply to the
+    card's slices."""
     _read(nvml, device, OF_CLOCKS, into)
 
 

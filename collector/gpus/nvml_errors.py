@@ -1,6 +1,6 @@
-"""NVML's error codes as reasons for absent values. Unlisted codes map to `AbsenceReason.FAILED`.
+"""Converts NVML's error codes to reasons for absent values.
 
-Source: NVML API reference, `nvmlReturn_t`.
+An unlisted code becomes `AbsenceReason.FAILED`. Source: NVML API reference, `nvmlReturn_t`.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ CODES: Final[Mapping[str, AbsenceReason]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": AbsenceReason.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": AbsenceReason.FAILED,
 }
-"""Reasons by error code. Older versions of the package do not define all codes."""
+"""Maps error codes to reasons. Older versions of the package do not define all codes."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:

@@ -1,5 +1,4 @@
-"""Assigns GPUs to replicas. It also counts the processes on each GPU that do not belong to the
-replica.
+"""Assigns GPUs to replicas, and counts the processes of other programs on each GPU.
 
 The first source that names a replica is used:
 - the configuration
@@ -8,8 +7,8 @@ The first source that names a replica is used:
 - CUDA_VISIBLE_DEVICES of the replicas' processes
 - the machine's name
 
-An agent (`tailspan gpus --endpoint`) receives no samples of engines. It uses the default name
-`host:port` of the server to which these processes belong.
+An agent (`tailspan gpus --endpoint`) receives no samples of engines. It finds the server to which
+the GPU's processes belong, and uses the server's default name `host:port`.
 """
 
 import logging
@@ -32,7 +31,7 @@ from telemetry.requests import RequestTimeline, Source
 
 MAX_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""An engine without a sample for this time is ignored, because its process id may be reused."""
+"""An engine that sent no sample for this time is ignored, because its process id may be reused."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,10 +70,10 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the process ids of engines. Scraped and simulated engines report none."""
+        """Record the process ids of engines. Scraped and simulated engines have no process id."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Once per message, not per sample: senders may invent any number of replica names.
+            # Do this once per message, because senders may invent any number of replica names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -90,7 +89,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # Without counters, the start timestamp is only the time of the sample.
+                # If an engine has no counters, its start timestamp is only the time of the sample.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -145,8 +144,8 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """The replica of each GPU according to CUDA_VISIBLE_DEVICES. Processes in containers are
-        ignored, because containers number the GPUs differently."""
+        """Map each GPU to its replica, according to CUDA_VISIBLE_DEVICES. Processes in containers
+        are ignored, because containers number the GPUs differently."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():

@@ -1,12 +1,12 @@
 """Finds the replica to which a process of this machine belongs. Pure.
 
 Processes on other machines or in containers can have the same id. So the process and the engine's
-counters must also start at about the same time. If the replica has the default name `host:port`,
-the host must be this machine or the process's container.
+counters must start at about the same time. If the replica has the default name `host:port`, the
+host must be this machine or the process's container.
 
-An engine's workers descend from the process whose id it reports. With several API servers or data
-parallelism, a launcher starts the servers and the workers at about the same time. The launcher, the
-servers and the workers run the same program.
+An engine reports one process id, and its worker processes descend from this process. With several
+API servers or data parallelism, a launcher starts the servers and the workers at about the same
+time. The launcher, the servers and the workers run the same program.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's counters may start up to `BEFORE_S` before its process and up to `AFTER_S` after it.
-Some counters start only after the model is loaded."""
+"""An engine's counters may start up to `BEFORE_S` before the engine's process, and up to `AFTER_S`
+after it. Some counters start only after the model is loaded."""
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""
 
@@ -31,7 +31,7 @@ class EngineProcess(NamedTuple):
 
 
 def by_process(engines: Iterable[EngineProcess]) -> Mapping[int, Sequence[EngineProcess]]:
-    """Group engines by process id."""
+    """Map each process id to the engines that reported it."""
     found: dict[int, list[EngineProcess]] = {}
     for each in engines:
         found.setdefault(each.process, []).append(each)
@@ -49,7 +49,7 @@ def replica_of(
 
     Args:
         ancestry: the process, its parent, and so on.
-        engines: reported processes, by id.
+        engines: maps process ids to the processes that engines reported.
         here: this machine's host name.
         hostname: returns the host name of the container of a process.
     """
@@ -111,7 +111,7 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A configured replica name need not contain a host.
+    # A replica name that the user configured need not contain a host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 

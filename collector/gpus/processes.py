@@ -1,7 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-No command line is read. CUDA_VISIBLE_DEVICES is the only environment variable that is used, because
-others may contain secrets. Source: proc(5).
+No command line is read. The only environment variable that is used is CUDA_VISIBLE_DEVICES, because
+other variables may contain secrets. Source: proc(5).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _DEEPEST: Final = 64
 
 
 class HostProcess(NamedTuple):
-    """A process, with its id in Tailspan's namespace and in its own.
+    """A process, with its id in Tailspan's namespace and its id in its own namespace.
 
     `contained` is true if its namespace is nested in Tailspan's namespace, as in a container.
     """
@@ -42,8 +42,8 @@ class HostProcesses:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
-        """Yield a process, its parent, and so on. Process 1 of the machine is omitted, but process
-        1 of a container is included, because it may be a server."""
+        """Yield a process, its parent, and so on. Process 1 of the machine is omitted. Process 1 of
+        a container is included, because it may be a server."""
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
                 return
@@ -81,8 +81,8 @@ class HostProcesses:
         return None
 
     def port(self, pid: int) -> int | None:
-        """The only TCP port that a process listens on. None if it listens on no port or on
-        several."""
+        """The TCP port that a process listens on. The result is None if there are no ports or
+        several ports."""
         try:
             mine = self._sockets(pid)
             lines = [

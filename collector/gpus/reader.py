@@ -26,7 +26,7 @@ class AbsenceReason(StrEnum):
     VERSION_MISMATCH = "version_mismatch"
     """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
-    """The driver is too old: it lacks a required function."""
+    """The driver is too old. It lacks a required function."""
     NOT_SUPPORTED = "not_supported"
     """The device does not measure this value."""
     NOT_REPORTED = "not_reported"
@@ -37,9 +37,9 @@ class AbsenceReason(StrEnum):
     NO_POWER = "no_power"
     """The GPU's power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """There is no rate yet, because this is the first sample or the first after a long pause."""
+    """This is the first sample, or the first sample after a long pause. It has no rates."""
     SLICED = "sliced"
-    """With MIG, some values are reported only for the card, others only for its slices."""
+    """With MIG, some values are reported only for the card, and some only for its slices."""
     NO_DATA = "no_data"
     """The device supports this value, but returned none in this sample."""
     TIMEOUT = "timeout"
@@ -48,7 +48,7 @@ class AbsenceReason(StrEnum):
     UNREACHABLE = "unreachable"
     """The address does not resolve or respond."""
     SHUT = "shut"
-    """The exporter requires a token or a certificate, or its own certificate is not trusted."""
+    """The exporter requires a token or a certificate, or its certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"
@@ -64,11 +64,9 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""Reasons that mean that the machine has no usable GPU of this vendor. These reasons are not
-errors."""
+"""The machine has no usable GPU of this vendor. These reasons are not errors."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
-"""Reasons that mean that the GPU is no longer usable. It may be found again after the library is
-reopened."""
+"""The GPU is no longer usable. It may be found again after the library is reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,8 @@ class GpuReading:
     Attributes:
         gpu: the GPU's UUID, or a different unique name.
         index: the GPU's number in the driver's order.
-        values: the values by field of `GpuSample`.
-        absent: why values are absent, by field.
+        values: maps fields of `GpuSample` to values.
+        absent: maps fields to the reasons why their values are absent.
         processes: ids of the processes that compute on the GPU, in this machine's namespace.
         labels: the labels that a dcgm-exporter reported.
     """

@@ -44,15 +44,15 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last `read` succeeded. None if no read has ever found a GPU on this machine
+    """Whether the last `read` succeeded. It is None if no read has ever found a GPU
     (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """The number of failures by reason. A failed call counts once. If a call succeeds, each GPU
-    that could not be read counts once."""
+    """Maps each reason to the number of failures. A failed call counts as one failure. In a
+    successful call, each GPU that could not be read counts as one failure."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call."""
 
@@ -61,7 +61,7 @@ class GpuSampler:
     """Calls each reader periodically until cancelled.
 
     Args:
-        keep: a function that stores samples. If it raises an exception, that counts as a failure.
+        keep: stores samples. An exception counts as a failure of the reader.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Selects a source for a GPU that the driver and a dcgm-exporter report.
 
-The source that reports bandwidth is preferred. If the two sources are equal in this, the driver is
-preferred, because it is read every second. If the preferred source is silent for `SILENT_NS`, the
-other source is used.
+A source that reports the bandwidth is preferred. If both sources report it, or if neither source
+does, the driver is preferred, because it is read every second. If the preferred source is silent
+for `SILENT_NS`, the other source is used.
 """
 
 from typing import Final, NamedTuple

@@ -1,10 +1,10 @@
 """Divides the time for reading messages fairly between senders.
 
-Some messages take a hundred times longer to read than others. The next message to read is from the
-sender that has used the least reading time. So a message waits for the current message and for at
-most one message from each other sender. A sender with too many uncommitted rows is skipped until
-they are committed, because it would delay the common transaction. Source: start-time fair queueing
-(Goyal et al., SIGCOMM 1996), with measured time.
+Some messages take a hundred times longer to read than others. The next message to read comes from
+the sender with the least reading time so far. So a message waits for the current message, and for
+at most one message from each other sender. A sender with too many uncommitted rows is skipped until
+they are committed. Its rows would delay the transaction that all senders share. Source: start-time
+fair queueing (Goyal et al., SIGCOMM 1996), with measured time.
 """
 
 import math
@@ -23,13 +23,13 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time of this sender's messages. A new sender starts with the reading time of the
+    """The time spent on reading this sender's messages. A new sender starts with the value of the
     sender that was served last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
 class FairQueue:
-    """A queue of work (functions to call) by sender. Thread-safe.
+    """A queue of work (functions to call) for each sender. Thread-safe.
 
     Args:
         max_load: a sender with this many uncommitted rows is skipped.

@@ -44,15 +44,15 @@ class MessageMemory:
         return MemoryReservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
-        """Check whether a message with `own_bytes` reserved may reserve `more_bytes`. Raise
+        """Check that a message may reserve `more_bytes` in addition to its `own_bytes`. Raise
         IntakeBusyError if it may not."""
         for usage, most, origin in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # A message is always accepted if no other is waiting. `CollectorLimits.max_body_bytes`
-            # limits its size.
+            # A message is always accepted if no other message is waiting.
+            # `CollectorLimits.max_body_bytes` limits its size.
             if others and usage.size_bytes + more_bytes > most:
                 raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"

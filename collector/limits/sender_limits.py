@@ -12,18 +12,18 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MAX_PEERS: Final = 4096
-"""Maximum senders whose rates are stored. A new sender replaces the sender that was silent
+"""Maximum senders whose rates are stored. A new sender replaces the sender that has been silent
 longest."""
 MESSAGE_BYTES: Final = 512
-"""Added to each body's size, because an empty message causes work too."""
+"""This number is added to each body's size, because an empty message causes work too."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A sender may send the bytes of one second at once, or one
-    message of any allowed size.
+    Bytes are counted after decompression. A sender may send its allowance for one second at once.
+    It may also send one message of any allowed size.
     """
 
     max_body_bytes: int = 16 * MIB
@@ -34,8 +34,8 @@ class CollectorLimits:
     """Maximum bytes of the unanswered messages from one address. It is half of the total, so that
     one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Maximum unanswered messages. Before it is read, a message uses up to 64 KiB in the
-    transport."""
+    """Maximum unanswered messages. The transport uses up to 64 KiB for each message that is not
+    read yet."""
     max_peer_waiting_messages: int = 256
     """Maximum unanswered messages from one address. An OpenTelemetry Collector sends 10 at once
     (`num_consumers`), and a NAT may hide many senders."""
@@ -57,8 +57,7 @@ class CollectorLimits:
 class _Bucket:
     """A token bucket that holds at most the bytes of one second.
 
-    After a large message, the balance is negative, and new messages are refused until it is
-    positive.
+    After a large message, the balance is negative. New messages are refused until it is positive.
     """
 
     left: float
@@ -117,8 +116,8 @@ class RateLimiter:
 
 
 def sender(address: str) -> str:
-    """The key of a sender: its IPv4 address or its IPv6 network of 64 bits. An IPv6 host can use
-    any address in its network. Source: RFC 4291, 2.5.4."""
+    """The key of a sender, which is its IPv4 address or its IPv6 network of 64 bits. An IPv6 host
+    can use any address in its network. Source: RFC 4291, 2.5.4."""
     try:
         ip = IPv6Address(address.partition("%")[0])
     except ValueError:

@@ -1,6 +1,6 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-The port is bound before uvicorn starts, because the error message is then better. Connections are
+The port is bound before uvicorn starts, because uvicorn's error message is worse. Connections are
 limited, and uvicorn's signal handlers are disabled.
 """
 
@@ -119,7 +119,7 @@ class AsgiHost:
 class _LimitedServer(uvicorn.Server):
     """A uvicorn server with a connection limit and without signal handlers.
 
-    It stops without delay: uvicorn's own loops check only every 0.1 s.
+    It stops without delay. uvicorn's own loops check only every 0.1 s whether to stop.
     """
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
@@ -149,7 +149,7 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # uvicorn closes its servers and waits for them when it stops.
+        # When uvicorn stops, it closes its servers and waits for them.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 

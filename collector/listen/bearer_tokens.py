@@ -29,7 +29,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """The token of a request: its position in the file, from 1, and its role or None."""
+    """The token of a request. It has its position in the file (from 1) and its role or None."""
 
     number: int
     role: str | None = None
@@ -81,7 +81,7 @@ class BearerTokens:
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
-        # Compare every token: the duration must not reveal which one matches.
+        # Compare every token, because the duration must not reveal which token matches.
         found = [hmac.compare_digest(digest, good) for good in self._digests]
         if not sum(found):
             raise UnauthenticatedError("the token is not valid")
@@ -104,8 +104,7 @@ class BearerTokens:
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the unchecked tokens and the name of their file or variable, or None if neither is
-    set.
+    """Return the unchecked tokens and the name of their source. Return None if there is no source.
 
     Args:
         file: has one token per line; `#` begins a comment. With None, the file in
@@ -161,7 +160,7 @@ class BearerGate:
     Args:
         role_paths: prefix of the paths that tokens with a role may read, or None. The scope
             contains the role under the key `HOLDER`. The application must restrict its answers to
-            this role.
+            what the role may see.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The limits are per address and in total. A connection counts before its TLS handshake. At a limit, a
 new connection replaces the connection that has waited longest for its client. So idle connections
-cannot block a scrape or a probe.
+cannot block a scrape or a health check.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from typing import Final, Protocol
 from collector.limits.sender_limits import sender
 
 ACCEPT_AT_ONCE: Final = 64
-"""Connections accepted before the event loop does other work."""
+"""Number of connections that are accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
 """Pause after the process has run out of file descriptors, as in asyncio."""
 MAX_DESCRIPTORS: Final = 8192
-"""The soft limit of file descriptors is raised to this number. It is twice what the ports, the
-database and the scrapes need."""
+"""The process's soft limit of file descriptors is raised to this number. The ports, the database
+and the scrapes need half of it."""
 KEPT_DESCRIPTORS: Final = 256
 """Descriptors that are reserved for the database, /metrics, scrapes and logs."""
 
@@ -45,8 +45,8 @@ class ConnectionLimits:
     """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60
     s."""
     head_s: float = 10.0
-    """Time limit for a request's head. It begins with the connection, or with the first byte of a
-    later request. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
+    """Time limit for a request's head. The time begins with the connection. For later requests, it
+    begins with the first byte. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
     """Time limit between a response and the next request. It is longer than the interval between
     exports."""
@@ -55,11 +55,12 @@ class ConnectionLimits:
 
 
 class OpenConnection(Protocol):
-    """The interface of a connection that the acceptor uses after the handshake."""
+    """The connection's interface for the acceptor, after the handshake."""
 
     @property
     def waits_since(self) -> float | None:
-        """When the wait for the client began (monotonic), or None if the server is not waiting."""
+        """The time (monotonic) since which the server waits for the client. It is None if the
+        server is not waiting."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""
@@ -76,7 +77,7 @@ class Connection:
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection`. A TLS handshake also waits for the client."""
+        """See `OpenConnection`. The server also waits for the client during a TLS handshake."""
         return self.began if self.held is None else self.held.waits_since
 
     def close_at_once(self) -> None:
@@ -200,8 +201,8 @@ class Acceptor:
         connection waits.
 
         Args:
-            peer: the address whose connection to close. With None, a connection of the sender with
-                the most connections is closed.
+            peer: the address whose connection to close. With None, the address with the most
+                connections is used.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
@@ -230,7 +231,7 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """The number of connections per port that the limit of file descriptors allows, at most
+    """The number of connections per port that the limit of file descriptors allows. It is at most
     `connections`. The process's soft limit is raised first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:

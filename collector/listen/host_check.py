@@ -1,8 +1,8 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
-With DNS rebinding, an attacker's page could otherwise read every response. The Host header of its
-requests contains the page's host name. A POST from a page of a different server contains that
-page's Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
+Without these checks, an attacker's page could read every response by DNS rebinding. The Host header
+of the page's requests contains the page's host name. A POST from a page of a different server
+contains the Origin of the page. Source: RFC 9110, "Host and :authority"; RFC 6454.
 """
 
 import re
@@ -48,8 +48,7 @@ class AllowedHosts:
 
         Args:
             own: the address to listen on and the machine's name. IP addresses are ignored.
-            protected: whether the server requires tokens or TLS. Either of them stops an attacker's
-                page.
+            protected: whether the server requires tokens or TLS, which stop an attacker's page.
 
         Raises:
             ValueError: a name is not a host name.
@@ -92,7 +91,7 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """The names from the option and from the environment variable."""
+    """The names in the option's value and in the environment variable."""
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 

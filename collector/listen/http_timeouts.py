@@ -22,8 +22,8 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""Minimum average size of a body's chunks after the first 1,024. h11 takes about 20 µs per chunk,
-so 16 MiB in chunks of one byte would take minutes."""
+"""Minimum average size of a body's chunks. The first 1,024 chunks may be smaller. h11 takes about
+20 µs per chunk, so 16 MiB in chunks of one byte would take minutes."""
 
 
 class TimedH11(H11Protocol):
@@ -58,8 +58,9 @@ class TimedH11(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the head of the first request."""
         super().connection_made(transport)
-        # Start the write timer at more than one unsent byte. With fewer than 64 KiB, the default, a
-        # closing connection may never close. With 0, asyncio's TLS transport always pauses writing.
+        # Start the write timer if more than one byte is unsent. With the default limit of 64 KiB, a
+        # closing connection may never close. With a limit of 0, asyncio's TLS transport always
+        # pauses writing.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -87,7 +88,7 @@ class TimedH11(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Start the write timer: the client reads more slowly than the server writes."""
+        """Start the write timer, because the client reads more slowly than the server writes."""
         super().pause_writing()
         if self._write is None:
             self._waited_since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Limits how many log lines each line of code may write, so that a client cannot fill the disk."""
+"""Limits the log lines that each line of code may write, so that a client cannot fill the disk."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Each line of code may log five lines in this period: at most 7,200 per day."""
+"""Each line of code may log five lines in this period, which is at most 7,200 lines per day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -20,7 +20,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Limits the log records per line of code and period."""
+    """Limits the log records of each line of code in a period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ class Tls:
     key: Path
     """The key's path. The key must not be encrypted."""
     client_ca: Path | None = None
-    """If set, clients need a certificate that this authority signed (mutual TLS)."""
+    """If this path is set, clients need a certificate that this authority signed (mutual TLS)."""
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,8 +1,8 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans have the same labels and small counts. So the bytes of each attribute are the key of its
-cached value. A double is not cached. For its attribute, only the bytes before the double are the
-key.
+Many spans have the same labels and small counts. So the cache maps the bytes of an attribute to its
+value. A double is not cached. If an attribute contains a double, the cache's key is the bytes
+before the double.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,13 +17,14 @@ from collector.normalise.values import MAX_DURATION_S, AttributeReader, RefusalE
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum bytes of a cached attribute, which limits the cache to a few MB."""
+"""Maximum bytes of a cached attribute. With it, the cache has at most a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[AttributeReader, str], Any]
-"""Reads an attribute, or raises RefusalError. Usually a method of `AttributeReader`."""
+"""A function that reads an attribute, or raises RefusalError. It is usually a method of
+`AttributeReader`."""
 
 
 REFUSED: Final = object()
@@ -58,7 +59,7 @@ class AttributeTable:
     Args:
         table: maps each attribute to its field and the function that reads it.
         unique: attributes that are not cached, because their values rarely repeat.
-        unstored: attributes whose double is checked but not stored.
+        unstored: attributes with a double that is checked but not stored.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            The values in the order of the fields, followed by an element to ignore; the first
-            reason to refuse the item; the number of truncated texts. The value of an absent
-            attribute is None.
+            The values in the order of the fields, followed by an element to ignore. The value of an
+                absent attribute is None. The second result is the first reason to refuse the item.
+                The third result is the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

@@ -42,8 +42,8 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Attributes that contain a path or a URL. The attributes are used if the span has no route. The
-query of a URL is not stored."""
+"""Attributes that contain a path or a URL. They are used if the span has no route. The query of a
+URL is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -54,7 +54,7 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""Endings of the paths of calls to a model. Only the responses to these calls may have
+"""A path with one of these endings is a call to a model. Only the responses to such calls may have
 `models_only` headers."""
 
 
@@ -193,13 +193,14 @@ def _texts(value: AnyValue) -> Iterator[str]:
 
 
 _MAX_VALUES: Final = 16
-"""Maximum values of a header that are read."""
+"""Maximum values that are read from one header."""
 
 
 def _text(
     reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
 ) -> str | None:
-    """The text of the first name that has a text. An array's text is its first element."""
+    """The value of the first name that has a text. If the value is an array, the result is its
+    first element."""
     for name in names:
         if name not in attributes:
             continue
@@ -216,7 +217,7 @@ def _route(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str |
 
 
 def _path(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str | None:
-    """The path of a call, without its query, which may contain a credential."""
+    """The path of a call. The query is removed, because it may contain a credential."""
     address = _text(reader, attributes, PATH)
     if address is None:
         return None

@@ -30,7 +30,7 @@ from telemetry.fields import Quantity, on_the_wire
 
 
 class SampleField(NamedTuple):
-    """The field of a sample row that stores a metric's value, and its type."""
+    """A field of a sample row, with its type. The field stores the value of one metric."""
 
     name: str
     shape: Literal["gauge", "sum"]

@@ -1,7 +1,7 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines. Pure.
 
 With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. Its numbers are
-texts that are rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives
+texts, which are rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives
 the first token. The prefill time is not read, because it includes the engine's queue. The workers'
 spans are not read, because they describe the same requests.
 
@@ -29,7 +29,8 @@ from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 _SPAN: Final = "http-request"
 _TARGET: Final = "request_span"
-"""Value of the attribute `target`. Other Rust programs may use the same span name."""
+"""The required value of the attribute `target`, because other Rust programs may use the same span
+name."""
 _RECEIVED: Final = "request received"
 _SENT: Final = "http response sent"
 _COMPLETED: Final = "request completed"
@@ -46,7 +47,8 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """The prefix before the span's `request_id` in the response's id, or None if it is unknown."""
+    """The id in a response is this prefix and the span's `request_id`. It is None if the prefix is
+    unknown."""
 
 
 _PATHS: Final = {
@@ -60,7 +62,7 @@ _PATHS: Final = {
 def request_of_dynamo(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[RequestTimeline, int] | None:
-    """Return the request of a span and the number of truncated texts, or None if the span is no
+    """Return the request of a span and the number of truncated texts. Return None if the span is no
     request.
 
     Raises:
@@ -108,7 +110,8 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """The outcome of a request. The HTTP status and the span's status are also considered."""
+    """The outcome of a request, according to its outcome text, its HTTP status and the span's
+    status."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:
@@ -120,7 +123,7 @@ def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
 def _decode_s(
     gap_s: float | None, output_tokens: int | None, ttft_s: float | None, e2e_s: float
 ) -> float | None:
-    """The time from the first to the last token: the mean gap times the number of gaps."""
+    """The time between the first and the last token: the mean gap times the number of gaps."""
     if gap_s is None or ttft_s is None or output_tokens is None or output_tokens < 2:
         return None
     gaps = output_tokens - 1

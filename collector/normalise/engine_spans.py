@@ -2,7 +2,7 @@
 
 vLLM (`--otlp-traces-endpoint`) sends the span `llm_request`. Its scope is `vllm.llm_engine` (0.12
 to 0.15) or `vllm.tracing.otel` (since 0.16). SGLang (`--enable-trace`) sends a root span in the
-scope `sglang server`. Its "prefill" includes the queue, so it is not read.
+scope `sglang server`. SGLang's "prefill" is not read, because it includes the queue.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
 recorded in tests/collector/samples/sglang-0.5.23.json.
@@ -21,7 +21,7 @@ E2E: Final = "gen_ai.latency.e2e"
 TTFT: Final = "gen_ai.latency.time_to_first_token"
 SGLANG_SCOPE: Final = "sglang server"
 _HEALTH_CHECK: Final = "HEALTH_CHECK"
-"""Prefix of the ids of health checks, which SGLang sends to itself."""
+"""SGLang sends health checks to itself. Their ids begin with this prefix."""
 
 
 def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

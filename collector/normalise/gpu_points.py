@@ -54,7 +54,7 @@ class GpuPoints:
                 batch.accepted += 1
 
     def samples(self) -> list[GpuSample]:
-        """One sample for each GPU and timestamp."""
+        """The samples. There is one for each GPU and timestamp."""
         return [
             GpuSample(
                 **key._asdict(),

@@ -1,6 +1,6 @@
 """Reads a metrics message if the layout of each of its scopes is known (see `sample_layouts`).
 
-The key of a layout is the scope's bytes with zeros in place of its numbers. Replicas with the same
+A layout is found by the scope's bytes with zeros in place of its numbers. Replicas with the same
 metrics share a layout. Thread-safe.
 """
 
@@ -19,13 +19,14 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
-"""Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
+"""Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
+kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Bytes of memory for one number of a layout. `tracemalloc` measured 250 bytes for engines and 310
 for GPUs."""
 MAX_FORMS: Final = 8
-"""Maximum forms for scopes of the same length. A form is a set of number positions. The forms are
-tried in turn."""
+"""Maximum forms for scopes of the same length. A form is a set of positions of numbers. The forms
+are tried one after another."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -45,8 +46,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # `latest` is the last key that was found. Its hash is cached, and a comparison is faster
-        # than hashing a new key.
+        # `latest` is the key that was found most recently. Its hash is cached, and a comparison is
+        # faster than hashing a new key.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
@@ -75,11 +76,12 @@ class KnownLayouts:
         return len(self._layouts)
 
     def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
-        """The samples of a metrics message, like `normalise_points`.
+        """The samples of a metrics message, as `normalise_points` returns them.
 
-        Return None if `normalise_points` must read the message. That is the case if a layout is
-        unknown or a number is invalid. It is also the case if two samples have the same key, or if
-        there are too many points.
+        Return None if `normalise_points` must read the message, for one of these reasons:
+        - A layout is unknown, or a number is invalid.
+        - Two samples have the same key.
+        - There are too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
@@ -109,8 +111,8 @@ class KnownLayouts:
     def missed_before(self, body_bytes: int) -> bool:
         """Whether an earlier message of this size had no known layout.
 
-        Call it once for each message without a known layout. Layouts are learned only if it returns
-        true, so only from messages that repeat.
+        Call it once for each message without a known layout. If it returns true, the message
+        probably repeats, and its layouts are learned.
         """
         with self._lock:
             before = body_bytes in self._missed

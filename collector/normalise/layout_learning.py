@@ -1,5 +1,5 @@
-"""Derives the layout of a scope (the positions and the fields of its numbers) from a message that
-`normalise_points` has read. Pure."""
+"""Derives the layout of a scope from a message that `normalise_points` has read. Pure. The layout
+is the positions and the fields of the scope's numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -109,7 +109,7 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # If two points of a sum have the same label, the last point is used. `normalise_points`
+        # If two points of a sum have the same label, the later point is used. `normalise_points`
         # does the same.
         self._values: dict[str, dict[str | None, int]] = {}
 

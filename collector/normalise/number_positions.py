@@ -27,7 +27,7 @@ class _Part(NamedTuple):
 
 
 class PointNumbers(NamedTuple):
-    """The position of each number of a data point, or None."""
+    """The position of each number of a data point. It is None for an absent number."""
 
     start: int | None
     time: int | None

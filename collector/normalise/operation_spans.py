@@ -1,9 +1,9 @@
 """Converts spans of applications to the operations around their calls to a model. Pure.
 
 If a span has `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
-`NAMED` are stored as `other`, because they could contain any text, even a prompt. A SERVER span
-that generates tokens and is not from an engine is a request at a router. Its response id and its
-time to the first byte are also read. llm-d's spans are recognised by name.
+`NAMED` are stored as `other`, because a name could contain any text, even a prompt. A SERVER span
+that generates tokens is a request at a router, unless an engine sent it. The response id and the
+time to the first byte are then also read. llm-d's spans are recognised by name.
 `llm_d.pd_proxy.true_ttft_ms` is not read, because it ends when the decode begins. Source:
 llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """

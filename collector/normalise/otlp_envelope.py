@@ -43,7 +43,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Each field's name, number, label and type."""
+"""The name, the number, the label and the type of each field."""
 
 
 def _outlines() -> dict[str, Any]:

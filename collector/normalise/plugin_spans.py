@@ -56,8 +56,8 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: AttributeReader, name: str) -> str:
-    """The prefix ladder (`telemetry.prefix_ladders`). If it is invalid, the reason why it is
-    dropped. The request is stored anyway."""
+    """The prefix ladder (`telemetry.prefix_ladders`), or the reason why an invalid ladder is
+    dropped. The request is stored in either case."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -68,7 +68,7 @@ def _ladder(reader: AttributeReader, name: str) -> str:
 
 
 def _http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
-    """The HTTP status, or a `DroppedValue` if it is invalid. The request is stored anyway."""
+    """The HTTP status, or a `DroppedValue` if it is invalid. The request is always stored."""
     status = reader.count(name)
     return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
 

@@ -12,7 +12,7 @@ from collector.normalise.values import AttributeReader, attributes_of
 
 
 class ResourceLabels(NamedTuple):
-    """The labels of a resource, as fields of its rows. None if unknown."""
+    """The labels of a resource, as fields of its rows. A label is None if it is unknown."""
 
     replica: str | None
     region: str | None

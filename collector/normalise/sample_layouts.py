@@ -2,7 +2,7 @@
 
 The messages of a sender differ only in their numbers. A layout has the positions and fields of
 these numbers, so that one call unpacks them. `SampleLayout.read` returns the same rows as
-`normalise_points`. If `normalise_points` would refuse an item, it returns None.
+`normalise_points`. It returns None if `normalise_points` would refuse an item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,18 +49,18 @@ class Bounds(NamedTuple):
 
 
 class SampleParts(NamedTuple):
-    """The parts of one sample. Integers except `points` are indices in
+    """The parts of one sample. The integers (except `points`) are indices in
     `LayoutDescription.numbers`."""
 
     constants: Mapping[str, Any]
-    """All fields of the row. A field that varies in this layout is None."""
+    """All fields of the row. A field whose value differs between messages is None."""
     times: tuple[int, ...]
     """The timestamps of all data points. They must be equal."""
     starts: tuple[int, ...]
     """The start timestamps of all data points. They must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """The values of the points of each field that is a sum over data points."""
+    """For each field that is a sum over data points, the values of these points."""
     points: int
 
 
@@ -131,8 +131,8 @@ class SampleLayout:
 
 
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
-    """A row with these fields. The constructor is not called, because it takes ten times as long
-    for a frozen dataclass."""
+    """A row with these fields. The constructor of a frozen dataclass is not called, because it
+    takes ten times as long."""
     row = object.__new__(row_type)
     object.__setattr__(row, "__dict__", fields)
     return row
@@ -149,8 +149,8 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Start and timestamp of the sample (unix ns), or None if one is invalid or differs between
-        points."""
+        """The start and the timestamp of the sample in unix ns. It is None if one of them is
+        invalid, or differs between the points."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns

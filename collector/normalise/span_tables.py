@@ -31,20 +31,20 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The phases may exceed a request's duration by this much, because a different clock measures the
-duration."""
+"""The sum of the phases may exceed a request's duration by this much. A different clock measures
+the duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """Describes the spans of one source: how to recognise them, and which attributes contain each
-    field.
+    """Describes the spans of one source. It states how to recognise them, and which attributes
+    contain each field.
 
     Attributes:
-        latencies: in seconds. Values that are too large for seconds are in nanoseconds.
+        latencies: durations in seconds. A value that is too large for seconds is in nanoseconds.
         counts: numbers of tokens.
         max_output_tokens: the token limit of the request.
-        first_chunk_events: the span event of each chunk of the response.
+        first_chunk_events: names of the span event for a chunk of the response.
     """
 
     source: Source
@@ -149,7 +149,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The reported latency can end later than the span. Neither end may be in the future.
+    # The reported latency can end later than the span. Neither of these ends may be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:

@@ -95,7 +95,11 @@ def _probe(raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: Normalis
 def _read_other_span(
     raw: bytes, scope: str, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
-    """The request or None, the operation or None, and whether the span is a lookup."""
+    """Read a span that neither Tailspan's plugin nor its prober sent.
+
+    Returns:
+        The request or None, the operation or None, and whether the span is a lookup in a cache.
+    """
     span = decoded(Span, raw)
     found = request_of_dynamo(span, origin, now_unix_ns) or read_foreign(
         span, scope, origin, now_unix_ns, FOREIGN

@@ -30,8 +30,8 @@ _TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
 def start_of_span(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[ColdStart, int] | None:
-    """Return the cold start that a span describes and the number of truncated texts, or None if
-    there is no cold start.
+    """Return the cold start of a span and the number of truncated texts. Return None if the span
+    has no cold start.
 
     Raises:
         RefusalError: a value is invalid or missing, or the parts do not sum to the span.

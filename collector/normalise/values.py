@@ -13,17 +13,17 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Longer texts are a mistake or an attack, and are truncated."""
+"""Longer texts are truncated. They are a mistake or an attack."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum tokens or requests in one value, such as the length of a context or of a queue."""
+"""Maximum tokens or requests in one value. Examples are the length of a context or of a queue."""
 MAX_TOTAL: Final = 2**63 - 1
-"""Maximum running total: the largest integer that a database can store."""
+"""Maximum running total. It is the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
-"""Maximum running total of seconds: a century."""
+"""Maximum running total of seconds. It is a century."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number, so that no sum becomes infinite. 10¹⁸ FLOP/s for a century are
-3e27."""
+"""Maximum of any other number, so that no sum becomes infinite. A century at 10¹⁸ FLOP/s has 3e27
+FLOP."""
 HTTP_STATUSES: Final = range(100, 600)
 """Source: RFC 9110, section 15."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9

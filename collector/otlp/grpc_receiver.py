@@ -1,9 +1,8 @@
 """Receives OTLP over gRPC, through the Export methods of the three services.
 
 The methods receive encoded bytes, because gRPC would answer a malformed message with INTERNAL. The
-methods are registered with a stream of requests. So a call is authenticated and memory is reserved
-before the message is read. Before that, gRPC accepts at most 64 KiB, the size of the flow-control
-window.
+methods take a stream of requests. So a call is authenticated and memory is reserved before the
+message is read. Until then, gRPC accepts at most 64 KiB, the size of the flow-control window.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -39,7 +38,8 @@ READ_S: Final = 10.0
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
 """Maximum messages that arrive at the same time. Each message reserves the maximum of 16 MiB,
-because gRPC does not report its length. All together reserve half of the memory limit."""
+because gRPC does not report the message's length. Together, the messages reserve half of the memory
+limit."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -51,7 +51,7 @@ class GrpcReceiver:
 
     Args:
         option: the command-line option that sets the port, for error messages.
-        tokens: None if no token is required.
+        tokens: the valid tokens, or None if no token is required.
     """
 
     def __init__(
@@ -184,20 +184,20 @@ def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
         # By default, the window of an unread call grows to megabytes. 60 calls with 15 MB each used
         # 896 MB by default, and 40 MB with this option.
         ("grpc.http2.bdp_probe", 0),
-        # Concurrent calls per connection. A gateway makes about ten.
+        # This limits concurrent calls per connection. A gateway makes about ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        # Time limit for TLS and the first frames. gRPC's default is 120 s.
+        # This is the time limit for TLS and the first frames. gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Time limit without a call. Exporters send at least once a minute.
+        # This is the time limit without a call. Exporters send at least once a minute.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 
 
 def _address(peer: str) -> str:
-    """The IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:4321` or
+    """The IP address in a peer's name. In gRPC, such a name is `ipv4:127.0.0.1:4321` or
     `ipv6:%5B::1%5D:4321`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 

@@ -9,7 +9,7 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.limits.message_memory import MemoryReservation
 
 BODY_S: Final = 30.0
-"""Time limit for a whole body. 16 MiB arrive in this time at 4.5 Mbit/s."""
+"""Time limit for a whole body. At 4.5 Mbit/s, 16 MiB arrive in this time."""
 STALL_S: Final = 5.0
 """Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024

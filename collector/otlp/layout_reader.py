@@ -1,6 +1,8 @@
-"""Reads metrics messages whose layout (the positions of the numbers) is known. It reads them in
-this process, because passing them to the reader process takes longer. The reader process reads all
-other messages."""
+"""Reads metrics messages whose layout (the positions of the numbers) is known.
+
+It reads them in this process, because passing a message to the reader process takes longer. The
+reader process reads all other messages.
+"""
 
 import logging
 from typing import Final
@@ -41,7 +43,7 @@ class LayoutReader:
             return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
-        """Read a message of any kind, by its layout or with the other reader."""
+        """Read any message. If its layout is not known, use the other reader."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)
         known = self._layouts.read(body, now_unix_ns)

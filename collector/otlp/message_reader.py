@@ -3,8 +3,8 @@ core.
 
 The separate process has no state. It ends when its standard input is closed. If it ends
 unexpectedly, it is restarted. A message may use 0.75 s of CPU time, so that a crafted message
-cannot make all senders wait. A message that causes an exception, or ends the process twice, is
-refused permanently.
+cannot make all senders wait. A message is refused permanently if it causes an exception or ends the
+process twice.
 """
 
 import fcntl
@@ -37,12 +37,12 @@ MAX_CPU_S: Final = 0.75
 message takes 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
-"""Request header: length of the body that follows, unix nanoseconds, whether it is JSON, and the
-signal's index in `SIGNALS`."""
+"""Request header. It has the length of the body, the arrival in unix nanoseconds, whether the body
+is JSON, and the signal's index in `SIGNALS`."""
 _PIPE_BYTES: Final = 2**20
 """Size of the pipe's buffer. The default is 64 KiB, but a message can have hundreds of kB."""
 _ANSWER: Final = Struct("<I")
-"""Response header: length of the pickle that follows."""
+"""Response header. It has the length of the pickle that follows."""
 MAX_S: Final = 60
 """Seconds after which the process is killed. The largest message takes about 3 s on a busy core."""
 
@@ -53,8 +53,8 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
-        """Read a protobuf message if reading it takes much less than a millisecond. Otherwise
-        return None. Thread-safe."""
+        """Read a protobuf message if this takes much less than a millisecond. Return None if it
+        would take longer. Thread-safe."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message, or raise IntakeError. Call from one thread only."""
@@ -135,7 +135,8 @@ class ProcessReader(LocalReader):
                 ) from error
             try:
                 return self._ask(process, signal, body, json, now_unix_ns)
-            # UnpicklingError: the process ended while it wrote. ValueError: `close` was called.
+            # UnpicklingError means that the process ended while it wrote. ValueError means that
+            # `close` was called.
             except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self._end()
                 if self._stopped():
@@ -230,8 +231,8 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """An error's type and position. The error's text is left out, because it may contain a span's
-    content."""
+    """An error's type and line of code. The error's text is left out, because it may contain a
+    span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
@@ -253,7 +254,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # CPU time in user mode. A long call of C code is not interrupted.
+    # This timer counts CPU time in user mode. It does not interrupt a long call of C code.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

@@ -1,6 +1,6 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-Rollups of such old minutes no longer change, so they would not include these rows
+The rollups of such old rows no longer change, so they would not include these rows
 (docs/decisions/021).
 """
 
@@ -91,8 +91,10 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Refuse rows before `horizon_unix_ns`. Return the remaining rows, and their numbers of
-    items."""
+    """Refuse rows before `horizon_unix_ns`.
+
+    Return the remaining rows, and the number of items for each remaining row.
+    """
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

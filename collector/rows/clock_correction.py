@@ -1,6 +1,7 @@
 """Corrects the timestamps of a message from a sender with a fast clock.
 
-The lead is the time by which a timestamp is later than its message's arrival (`sender_clocks`).
+A timestamp's lead is the time by which it is later than the arrival of its message
+(`sender_clocks`).
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""A clock is corrected only if it is ahead by more than this time. NTP keeps clocks accurate to
+"""Clocks that are ahead by less than this time are not corrected. NTP keeps clocks accurate to
 milliseconds."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
@@ -41,15 +42,16 @@ def end_unix_ns(row: Row) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The time by which a sender's timestamps are ahead of the arrival of a message.
+    """The lead of a sender. It is the time by which timestamps are later than the arrival of their
+    message.
 
     The defaults are for rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the correction from the sender's messages so far.
-        proven_ns: the correction for rows not later than their arrival: `known_ns`, or 0 until
-            `sender_clocks.MIN_MESSAGES` messages have arrived.
+        proven_ns: the correction for rows that are not later than their arrival. It is 0 until
+            `sender_clocks.MIN_MESSAGES` messages have arrived, and then `known_ns`.
         shared_ns: the jump of the clock that the sender shares with Tailspan, or 0 if the sender
             has its own clock.
         measured_ns: the measured lead of the sender's clock, if known.
@@ -63,13 +65,13 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Whether all rows of the sender are corrected, even if their timestamps are not later than
-        their arrival."""
+        """Whether all rows of the sender are corrected. If it is false, only rows with timestamps
+        later than their arrival are corrected."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """Return the correction of a row, or None if the row's lead is above the lead of its
-        message."""
+        """Return the correction of a row. Return None if the row is further ahead than its
+        message's lead."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -83,8 +85,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: corrections in ns by the row's key, which contains the uncorrected timestamp.
-            `apply` adds the corrections of this message.
+        set_back: maps a row's key, which contains the uncorrected timestamp, to the row's
+            correction in ns. `apply` adds the corrections of this message.
     """
 
     def __init__(
@@ -172,8 +174,8 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: NormalisedBatch) -> None:
-        """A span that is also a request has the same key as the request. So the span and the
-        request get the same correction."""
+        """Correct the lookups. A span that is also a request has the same key as the request, so
+        both rows get the same correction."""
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
             sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)
@@ -212,8 +214,8 @@ class Correction:
     def _samples(
         self, batch: NormalisedBatch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep. If `points` is given, also return their numbers of data
-        points."""
+        """Return the rows to keep. If `points` is given, also return the number of data points for
+        each row."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

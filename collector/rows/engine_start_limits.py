@@ -1,6 +1,6 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-A start describes its engine for as long as the engine runs. So starts are not deleted by age. Their
+The start of an engine describes the engine while it runs. So starts are not deleted by age. Their
 number is limited per replica and in total. A burst is allowed at once, and then one more start
 after each fixed time.
 """
@@ -20,12 +20,12 @@ REPLICA_REFILL_NS: Final = 10 * 10**9
 """Time after which a replica may report one more start. No server restarts and loads a model in
 less time."""
 ALL_BURST: Final = 4_096
-"""Maximum burst of all replicas: four starts for each of 1,000 engines."""
+"""Maximum burst of all replicas. It allows four starts for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
 """Time after which one more start of any replica is allowed. It allows 1,000 engines in 90
 minutes."""
 MAX_REPLICAS: Final = 1_000
-"""Maximum stored replicas. A new replica replaces the replica that was silent longest."""
+"""Maximum stored replicas. A new replica replaces the replica that has been silent longest."""
 MAX_REMEMBERED: Final = 2 * REPLICA_BURST
 """Maximum stored starts per replica. The last start of each engine and process is stored."""
 
@@ -62,7 +62,8 @@ class _Replica:
         default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """The timestamp of the last start by engine and process, and a hash of its other values."""
+    """Maps an engine and process to the timestamp of its last start, and to a hash of the start's
+    other values."""
 
 
 class EngineStartLimits:

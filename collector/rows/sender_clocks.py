@@ -1,26 +1,27 @@
 """Corrects the timestamps of senders with a fast clock.
 
-The lead is the time by which a timestamp is later than the arrival of its message. The sender's
+A timestamp's lead is the time by which it is later than the arrival of its message. The sender's
 clock is ahead by at least the lead. A slow clock is reported but not corrected, because it looks
 like a delayed message. Each replica is a sender. The lead of a message is the lead of its newest
 rows, without outliers. The lead of a sender is the median over its last messages.
 
 - Rows later than their arrival are set back by the message's lead.
-- After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-  back, until the median is at most `MIN_NS`. Changes of the correction below `TOLERANCE_NS` are not
-  applied. A changed start of the counters would look like a restart of the engine.
+- After `MIN_MESSAGES` messages, a sender's median lead is checked. If it is above `TOLERANCE_NS`,
+  all rows of the sender are set back, until the median is at most `MIN_NS`. The correction changes
+  only by steps above `TOLERANCE_NS`. A smaller change of a counter's start would look like a
+  restart of the engine.
 - The store decides the correction of samples from the leads, so that all collectors correct them
   equally (`store/sender_clocks.py`).
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or engine start that is further ahead is refused. Otherwise several samples would get the same
+  or engine start that is further ahead is refused, because several samples could get the same
   timestamp.
-- A row without a replica name, such as a client's, is corrected by its own lead.
+- A row without a replica name, such as a client's row, is corrected by its own lead.
 
-Sent timestamp = stored timestamp + `clock_ahead_s`. A repeated row gets the same correction, even
-after a restart or in a different collector (`store/clock_corrections.py`). Otherwise it would be
-stored twice, because timestamps are part of its key. Tailspan's own clock can jump
-(`telemetry.corroborated_time`). Then senders on the same clock are corrected by the jump, in either
-direction.
+The sent timestamp is the stored timestamp plus `clock_ahead_s`. A repeated row gets the same
+correction, even after a restart or in a different collector (`store/clock_corrections.py`). With a
+different correction, the row would be stored twice, because timestamps are part of its key.
+Tailspan's own clock can jump (`telemetry.corroborated_time`). Then senders on the same clock are
+corrected by the jump, in either direction.
 
 No I/O. Use it from one event loop only.
 """
@@ -38,12 +39,13 @@ from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MAX_TRACKED
 
 REMEMBERED: Final = 16
-"""Number of leads stored per sender. A server sends a message about once a second."""
+"""Number of messages per sender whose leads are stored. A server sends a message about once a
+second."""
 MIN_MESSAGES: Final = 3
 """Number of messages after which all rows of a sender can be corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""A row is an outlier if its lead exceeds its message's median lead by more than this. An
+"""A row is an outlier if its lead exceeds the median lead of its message by more than this. An
 exporter's queue contains minutes of data."""
 MAX_SOURCES: Final = MAX_TRACKED
 """Maximum senders whose clocks are measured. Messages of further senders are corrected
@@ -66,7 +68,7 @@ class MeasuredSenderClock:
     ahead_ns: int = 0
     measured_ns: int | None = None
     """The measured lead of the clock, or None if it is not known yet. A delayed message makes the
-    lead too small. So a small lead is used only after `MIN_MESSAGES` messages."""
+    lead too small, so a small lead is used only after `MIN_MESSAGES` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0

@@ -1,9 +1,9 @@
-"""The credentials for a scrape target: a bearer token, and the certificates for TLS.
+"""The credentials for a scrape target. They are a bearer token, and the certificates for TLS.
 
 A token is read from its file for each scrape and is never logged. It is sent only to loopback or
-over TLS, unless the user allows unencrypted connections. The files that a target file names must
-lie in one folder. Otherwise the editor of the target file could make Tailspan send any readable
-file.
+over TLS, unless the user allows unencrypted connections. A target file can name other files, which
+must lie in one folder. Without this rule, the editor of the target file could make Tailspan send
+any readable file.
 """
 
 import ssl
@@ -40,8 +40,8 @@ class TargetCredentials:
         ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file after symbolic links are resolved, or
-            None.
+        within: the folder that must contain the token's file, or None. Symbolic links are resolved
+            before this is checked.
         insecure: whether the token may be sent unencrypted.
     """
 
@@ -98,7 +98,7 @@ class TargetCredentials:
         """Check that all files are usable.
 
         Raises:
-            SecurityError: a file is not usable; the message names the file.
+            SecurityError: a file is not usable. The error names the file.
         """
         if (self.cert_file is None) != (self.key_file is None):
             raise SecurityError("a client certificate and its key: set both, or neither")
@@ -133,7 +133,8 @@ class TargetCredentials:
         return _context(self.ca_file, self.cert_file, self.key_file)
 
     def may_go(self, scheme: str, host: str) -> None:
-        """Check that a token may be sent to this address: loopback, TLS, or allowed by the user.
+        """Check that a token may be sent to this address. It may be sent to loopback or over TLS.
+        The user can allow all addresses.
 
         Raises:
             ValueError: the token would be sent unencrypted.

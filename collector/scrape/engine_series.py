@@ -33,9 +33,9 @@ class EngineTable:
 
     Attributes:
         engine_labels: labels with the engine's number. Without such a label, the number is 0.
-        rank_labels: labels of an engine's workers. Each worker reports the whole engine, and the
-            highest value is used.
-        fields: the alternative series of each field of `EngineSample`.
+        rank_labels: labels of an engine's workers. Each worker reports values of the whole engine,
+            and the highest value is used.
+        fields: maps each field of `EngineSample` to its alternative series.
     """
 
     name: str

@@ -44,7 +44,7 @@ class ParsedExposition:
 
     software: str
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """The values of each engine, by engine number. The keys of the values are fields of
+    """Maps each engine number to the engine's values. The keys of the values are fields of
     `EngineSample`, and `model` if it is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
@@ -127,7 +127,7 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MAX_ENGINES:
                 raise ScrapeError(ScrapeFailureReason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # Several models can have the same engine number; their values are summed.
+            # Several models can have the same engine number. The values of these models are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
@@ -140,8 +140,8 @@ def _fill(
 def _values(
     table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
 ) -> dict[ScrapedEngine, float]:
-    """The value of each engine. It is the maximum over the engine's workers (ranks), summed over
-    the other labels."""
+    """Map each engine to its value. The value is the maximum over the engine's workers (ranks),
+    summed over the other labels."""
     parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

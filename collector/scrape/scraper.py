@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Without a successful discovery for this time, the scraper counts as stalled. A discovery takes 5
-s if DNS does not respond."""
+"""The scraper counts as stalled if no discovery succeeds for this time. A discovery takes 5 s if
+DNS does not respond."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
-"""After a sample from a replica's plugin, scrapes of the replica are not stored for this time."""
+"""After a sample from a replica's plugin, scrapes of this replica are not stored for this time."""
 PROCESS: Final = 0
 """The process id that is stored for scraped samples, because a scrape does not report a process
 id."""
@@ -48,7 +48,7 @@ class TargetState:
     last_success_unix_ns: int | None = None
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """The number of failures by `ScrapeFailureReason`."""
+    """Maps each `ScrapeFailureReason` to the number of failures."""
 
     @property
     def url(self) -> str:
@@ -63,8 +63,8 @@ class _Counting:
 
 
 class Scraper(Listener):
-    """Scrapes all targets until it is cancelled. It is also a listener, which records the replicas
-    that have the plugin."""
+    """Scrapes all targets until it is cancelled. It is also a listener, and records which replicas
+    have the plugin."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Scraper(Listener):
             self._ours_unix_ns[replica] = now_unix_ns
 
     def discoveries(self) -> dict[str, bool]:
-        """Whether the last run of each discovery succeeded."""
+        """Whether the last run of each discovery of targets succeeded."""
         return {
             discovery.name: discovery.name not in self.lost
             for discovery in self._discoveries
@@ -110,7 +110,7 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """The last results of each target, sorted by address."""
+        """The state of each target, sorted by address."""
         # Return a copy, because /metrics calls this method on a different thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
@@ -179,7 +179,7 @@ class Scraper(Listener):
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread, because parsing a large response would block the event loop.
+            # Parse on a thread, because parsing a large response would block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
@@ -249,8 +249,8 @@ class Scraper(Listener):
     ) -> int:
         """The start of the totals.
 
-        If the server does not report it, it is the first scrape after a restart. A server has
-        restarted if a total is lower than in the last scrape.
+        If the server does not report its start, the result is the first scrape after a restart. A
+        server has restarted if a total is lower than in the last scrape.
         """
         reported_unix_ns = 0
         # The server's clock may be wrong. Compare in seconds, because infinity cannot be converted

@@ -31,7 +31,7 @@ ALLOWED: Final = (
 
 
 class Target(NamedTuple):
-    """A target: its address, the labels of its samples, and its credentials."""
+    """A target to scrape. It has an address, the labels of its samples, and credentials."""
 
     url: str
     replica: str

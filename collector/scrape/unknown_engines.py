@@ -12,12 +12,12 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""Advice for the user, by the prefix of the names of the series. The names are from
+"""Maps the beginning of a series' name to advice for the user. The names are from
 tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
-"""Number of bytes in which the first series is searched."""
+"""The first series is searched in this number of bytes."""
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:

@@ -60,7 +60,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
 
 
 def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
-    """Add at most one chunk of reasoning and one of content. A part may have many tokens."""
+    """Add at most one chunk of reasoning and one chunk of content. A part may have many tokens."""
     given = [mapping_of(each) for each in parts] if isinstance(parts, list) else []
     full = [each for each in given if text_of(each.get("text")) or each.get("functionCall")]
     if any(each.get("thought") is True for each in full):

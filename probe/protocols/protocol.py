@@ -22,7 +22,7 @@ class Decoder(Interface):
 
 class Protocol(NamedTuple):
     """The functions of a protocol. `build` takes the endpoint, the prompt and the API key. `read`
-    adds an event and the event loop's time of its arrival to an answer."""
+    adds an event to an answer, and takes the event loop's time at which the event arrived."""
 
     build: Callable[[Endpoint, str, str | None], HttpRequest]
     read: Callable[[Event, float, ProbeAnswer], None]
@@ -32,8 +32,8 @@ class Protocol(NamedTuple):
 def with_path(url: str, path: str, *, version: str = "") -> str:
     """The base address followed by a method's path, such as `/chat/completions`.
 
-    A path or version that the address already has is not repeated. `version`, such as `/v1`, is
-    inserted if the address has no path.
+    If the address already ends in the path, it is returned unchanged. If the address has no path,
+    `version`, such as `/v1`, is inserted.
     """
     base = url.rstrip("/")
     if base.endswith(path):

@@ -21,7 +21,8 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The module that a worker runs. It is a name, because `server` must not import `cli`."""
+"""The name of the module that a worker runs. It is not imported, because `server` must not import
+`cli`."""
 HEAD_BYTES: Final = 2**20
 """Maximum length of the line that a worker sends before an answer."""
 
@@ -170,7 +171,7 @@ class _Worker:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_later(self, after_s: float, end: Any) -> None:
-        """Call `end` in `after_s` seconds, unless `keep` is called before."""
+        """Call `end` in `after_s` seconds, unless `keep` is called earlier."""
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:

@@ -50,7 +50,8 @@ class Injection:
             description of these additions.
         arrivals: returns additional requests.
         rewrite: returns a function that changes ordinary requests during the fault.
-        events, stalls: return changed conditions, restarts, and the times at which engines stop.
+        events: returns changed conditions and restarts.
+        stalls: returns the times at which engines stop.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 

@@ -15,7 +15,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import SimulatedRequest
 
 _TOO_LONG = 0.2
-"""Share of the responses that exceed the timeout while the batch is full."""
+"""While the batch is full, this share of the responses exceeds the timeout."""
 _SPARE = 2.5
 """Number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0

@@ -52,7 +52,7 @@ def overloaded_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, st
 def overload(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Exceed the unused capacity slightly (at severity 1), about every second minute."""
+    """Add load about every second minute. At severity 1, it slightly exceeds the free capacity."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -64,7 +64,7 @@ def overload(
 def flood(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
-    """Send bursts of one tenant at many times the rate of the whole fleet."""
+    """Send bursts of one tenant's requests, at many times the rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.target_utilisation(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
@@ -126,7 +126,8 @@ def long_context_requests(
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
     # A step takes γ/(1 − s). γ is its fixed time, and s is the share of its time that depends on
-    # its tokens. Usually, s is `usual`. If `usual` is at most 0.8, the increased s is below 0.9.
+    # its tokens. Without the fault, s is `usual`. If `usual` is at most 0.8, the increased s is
+    # below 0.9.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -240,7 +241,8 @@ def new_schemas(
 def larger_images(
     fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let each image take much longer, up to a share of the engines' time for all images."""
+    """Let the encoder take much longer for each image. All images together take a limited share of
+    the engines' time."""
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(
         2.0 * fault.severity, 0.15 * capacity.target_utilisation(fault.severity, 0.5) / images_per_s
@@ -267,7 +269,7 @@ def rejected_drafts(
 
 
 def slow_tenant(config: FleetConfig) -> str:
-    """A tenant with a large share of the traffic, whose clients read slowly."""
+    """Add a tenant with a large share of the traffic, whose clients read slowly."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
