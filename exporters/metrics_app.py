@@ -84,7 +84,7 @@ class _SharedScrapes:
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests receive the next scrape
-            # On a thread, so that a long scrape does not delay telemetry.
+            # This runs on a thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""Counts are whole numbers, ratios are at most 1, and only scores may be negative."""
+"""The kind of a number. Counts are whole numbers, ratios are at most 1, and only scores may be
+negative."""
 
 
 HTTP: Final = "HTTP layer"

@@ -1,9 +1,10 @@
-"""Latencies of the last five minutes in bins (`telemetry.sketches`), by replica, model and tenant.
+"""Latencies of the last five minutes in bins (`telemetry.sketches`), for each replica, model and
+tenant.
 
 A window consists of slices of 15 s and their total. The oldest slices are subtracted from the
 total. A request is counted in the slice in which it ended. A slice stores a bin of two bytes per
 request and latency. With many requests, the slice stores a few hundred bins with counts instead.
-Each of these bins has six bytes.
+Each bin with its count has six bytes.
 """
 
 from array import array
@@ -186,7 +187,7 @@ class RecentLatencies:
 
 
 class _Found(NamedTuple):
-    """For some requests: the bin of one latency, and the slice in which the request ended."""
+    """The bin of one latency for some requests, and the slice in which each request ended."""
 
     field: str
     bins: Int16Array

@@ -37,8 +37,8 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """The number of requests by label pair and code. `codes` contains the code of each request,
-        from 0 to `most` − 1."""
+        """The number of requests for each label pair and code. `codes` contains the code of each
+        request, from 0 to `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 

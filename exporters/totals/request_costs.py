@@ -22,7 +22,7 @@ _METHODS: Final = tuple(PricedBy)
 
 @dataclass(slots=True)
 class Spent:
-    """Numbers of requests by pricing method, and the cost of recomputation."""
+    """The number of requests for each pricing method, and the cost of recomputation."""
 
     requests: dict[PricedBy, int] = field(default_factory=lambda: dict.fromkeys(_METHODS, 0))
     wasted_usd: float = 0.0

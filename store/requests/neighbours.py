@@ -10,7 +10,7 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Requests are not found if they were received more than this long before the given request."""
+"""A request is not found if it was received more than this long before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
