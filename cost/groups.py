@@ -1,4 +1,4 @@
-"""Compute the cost of requests by label, and of their input and output tokens. Pure."""
+"""Compute the cost of requests with the same labels, and of their input and output tokens. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -54,7 +54,8 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of each engine, by start of the hour in unix seconds."""
+    """The times of each engine in each hour. A key of `hours` is an engine and the start of an hour
+    in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]

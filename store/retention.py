@@ -51,7 +51,7 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 
 OVERDUE_SHARE: Final = 7
 """If a rollup is missing, its source data is kept longer. The additional time is a seventh of the
-retention, which is a day by default."""
+retention. For rows, it is a day by default."""
 ROLL_UP_S: Final = 60.0
 _BUCKETS_AT_ONCE: Final = 20
 

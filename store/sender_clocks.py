@@ -34,8 +34,9 @@ CHANGED_NS: Final = 2 * 10**9
 """The corrections of two collectors can differ by 2 s, because each correction is within 1 s of its
 measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
-"""A correction begins if the clock is ahead by twice this time (`TOLERANCE_NS`). It continues above
-this time. With a single limit, small changes could switch the correction on and off."""
+"""A correction begins if the clock is ahead by more than twice this time (`TOLERANCE_NS`). It
+continues above this time. With a single limit, small changes could switch the correction on and
+off."""
 SUPPORTED_NS: Final = 30 * 10**9
 """A correction ends if no measurement confirms it for this long. One of three collectors may
 measure too small a value. This collector ends the correction too early only if it receives all 6

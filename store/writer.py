@@ -155,7 +155,7 @@ class Writer:
         """Queue rows for writing, without waiting for the disk.
 
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        the older one. `leads_ns`: see `NormalisedBatch.leads_ns`.
+        the older report. `leads_ns`: see `NormalisedBatch.leads_ns`.
 
         Returns: a future that resolves after the commit. Its exception is `StoreUnavailable` if a
         retry may succeed, and `RowRefused` if a retry would fail again.

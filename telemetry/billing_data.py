@@ -127,7 +127,7 @@ class BillingCells:
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
-        """Some of the cells, by indices or by a mask."""
+        """Select cells by indices or by a mask."""
         chosen = np.asarray(places)
         return replace(
             self,

@@ -82,7 +82,7 @@ class CounterSeries:
         """The increase of a counter since the previous sample, for each sample.
 
         Args:
-            values: (n,) in the order of the columns; NaN if unknown.
+            values: (n,) in the order of the columns. Unknown values are NaN.
 
         Returns:
             (n,) in the order of the columns. NaN without a previous neighbour or after a reset.

@@ -124,7 +124,7 @@ def fields_of(row_type: type) -> tuple[DescribedField, ...]:
 
 
 def on_the_wire(row_type: type) -> dict[str, DescribedField]:
-    """The fields that senders report, by attribute or metric name."""
+    """Map the attribute or metric name to its field, for all fields that senders report."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 

@@ -706,7 +706,7 @@ class RequestTimeline:
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Mean seconds per output token after the first, or None if there are fewer than two tokens or
+    """Mean seconds per output token after the first. None if there are fewer than two tokens, or if
     a value is unknown."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None

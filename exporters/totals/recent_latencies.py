@@ -143,7 +143,8 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of the last minutes, by model and replica, by model, and by model and tenant."""
+    """The windows of the last minutes: for each model and replica, each model, and each model and
+    tenant."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}

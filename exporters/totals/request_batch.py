@@ -56,8 +56,8 @@ class LabelGroups(NamedTuple):
 
 
 class RequestBatch:
-    """Some requests, with their label pairs (model and replica; model and tenant) and the current
-    time."""
+    """Some requests, with the current time. Each request has two label pairs: model and replica,
+    and model and tenant."""
 
     def __init__(
         self, rows: RequestRows, pairs: LabelGroups, tenant_pairs: LabelGroups, now_unix_ns: int

@@ -181,7 +181,7 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        # `count(*)` and `EXISTS (SELECT *)` are allowed; in them, SQLAlchemy treats `*` as a
+        # `count(*)` and `EXISTS (SELECT *)` are allowed. In them, SQLAlchemy treats `*` as a
         # literal.
         isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )

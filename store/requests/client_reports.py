@@ -1,4 +1,4 @@
-"""Read what clients and probes report about requests, by request id and trace id."""
+"""Read what clients and probes report about requests. Find reports by request id or trace id."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Query rollups: counts, sums and quantiles of a window, by labels and over time.
+"""Query rollups: counts, sums and quantiles of a window, for each group of labels and time step.
 
 If a minute has no rollup, its requests are read. A quantile is the duration of one of the requests,
 with an error of up to 1 % (telemetry/sketches.py).

@@ -119,7 +119,7 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # index in `GROUPINGS` of the first grouping with the label set; 0 in rows of older versions
+    # index in `GROUPINGS` of the first grouping with the label set, or 0 in rows of older versions
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
