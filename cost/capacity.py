@@ -1,6 +1,7 @@
 """Estimate the highest request rate at which the objectives are met. Pure.
 
-The highest rate among the ranges that met the objectives is too high, because of chance. Therefore:
+Some time ranges meet the objectives only by chance, so the highest rate among them is too high.
+Therefore:
 
 1. Divide each range's requests into two halves at random. Sort the ranges by the rate of one half,
    and measure with the other half. Source: Neufeld et al., "Data thinning for convolution-closed

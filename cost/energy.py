@@ -1,8 +1,8 @@
 """Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
 Measurements over less than a minute are unreliable, because power sensors do not measure
-continuously (arXiv 2312.02741). For each replica, a line is fitted to the minutes, or to the hours
-of a long range:
+continuously (arXiv 2312.02741). For each replica, a line is fitted to the values of all minutes. In
+a long range, the values of all hours are used:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 

@@ -47,8 +47,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """A managed model. `match` contains patterns of served names. `provider` and `model` are
-    genai-prices' names."""
+    """A managed model. `match` contains patterns of served names. `provider` and `model` are the
+    names in genai-prices."""
 
     match: tuple[str, ...]
     provider: str

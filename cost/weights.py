@@ -1,6 +1,7 @@
 """Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-With a step model, the weights are the seconds of the steps by type of work:
+A step model predicts the time of an engine step from its work. With a step model, the weights are
+the seconds of the steps for each type of work:
 
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced

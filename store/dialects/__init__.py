@@ -20,7 +20,8 @@ class Dialect(Protocol):
 
     DRIVERS: tuple[str, ...]
     ADDITIVE: bool
-    """Whether an upgrade only adds tables and columns, without revisions and transactions."""
+    """Whether an upgrade only adds tables and columns. Such a database has no revisions and no
+    transactions."""
     SINGLE_WRITER: bool
     LEASES: bool
     """Whether several processes can share the database by leases (`store.leases`)."""

@@ -2,7 +2,7 @@
 
 vLLM's `kv_role` is the role: producers do prefills, and consumers do decodes. With NIXL
 (`kv_both`), the proxy chooses the role for each request. An engine then counts as the prefill
-engine if it returned at most one token and loaded none.
+engine of a request if it returned at most one token and loaded no tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -20,8 +20,8 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
     """The requests that were in an engine together with a given request, in order.
 
-    The given request is included. Hidden requests have masked names. If the replica is unknown,
-    only the request itself is returned.
+    The result contains the given request too. Hidden requests have masked names. If the replica is
+    unknown, only the given request is returned.
 
     Args:
         row: with the columns `OF_REQUEST`.

@@ -108,7 +108,7 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> IncompleteGroups:
-        """The groups that may be incomplete, and the number of requests that may be missing.
+        """The groups that may lack requests, and the number of requests that may be missing.
 
         Call `sums` first.
         """
@@ -146,8 +146,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """The number of visible requests that the grouping with all labels stores under the hidden
-        tenant `_other`."""
+        """The number of visible requests that are hidden in the grouping with all labels, because
+        their tenant is stored as `_other`."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
