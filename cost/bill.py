@@ -75,7 +75,7 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
     """Compute the bill.
 
     Args:
-        billing_data: its `cells` must have the labels `by`.
+        billing_data: its `cells` must have all labels in `by`.
         by: labels to group by, possibly with `hour`.
     """
     uptime = uptime_of(

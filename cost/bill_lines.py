@@ -64,7 +64,7 @@ class RequestPrice(NamedTuple):
     line: BillLine | None
     usd_per_s: float
     usd_per_weight: float | None
-    """Price per weighted token, or None if the ledger reports the seconds of requests."""
+    """Price per weighted token, or None if the plugin reports the seconds of each request."""
 
 
 def line_of(
@@ -118,7 +118,7 @@ def line_of(
             return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # only rounding can make the difference negative
+        # the difference can be negative only because of rounding
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:

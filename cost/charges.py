@@ -1,4 +1,7 @@
-"""Sum the billed seconds and weighted tokens of each replica and hour, from cells. Pure."""
+"""Sum the billed seconds and weighted tokens of each replica and hour. Pure.
+
+A cell is the sum of the requests with the same labels in one hour.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

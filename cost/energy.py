@@ -1,8 +1,8 @@
 """Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
 Measurements over less than a minute are unreliable, because power sensors do not measure
-continuously (arXiv 2312.02741). For each replica, a line is fitted to the minutes, or to the hours
-of a long range:
+continuously (arXiv 2312.02741). For each replica, a line is fitted to the values of all minutes. In
+a long range, the values of all hours are used:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
@@ -61,7 +61,7 @@ class Energy:
 
 
 def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """The energy by replica. Replicas are omitted if their counters cover less than a minute."""
+    """The energy of each replica. Replicas whose counters cover less than a minute are omitted."""
     drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
     busy = _busy_shares(billing_data, uptime)
     gpus_of = Counter(replica for replica, _ in billing_data.gpus.gpus)
@@ -111,7 +111,7 @@ def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEne
     """The busy energy of each group. It is None if no replica has both energy counters and a price.
 
     Args:
-        energies: energy by replica, for the same window.
+        energies: energy of each replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)
     for line in bill.lines:
@@ -165,8 +165,8 @@ class _Drawn(NamedTuple):
 
 
 def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """The joules and seconds of each replica's GPUs, by bucket. The start of an interval determines
-    its bucket."""
+    """The joules and seconds of each replica's GPUs in each bucket (a minute or an hour). The start
+    of an interval determines its bucket."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -194,7 +194,8 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
 def _busy_shares(
     billing_data: BillingData, uptime: Uptime
 ) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """The bucket starts in unix seconds, and the engines' mean busy share, by replica."""
+    """For each replica, the starts of its buckets in unix seconds, and the mean busy share of its
+    engines."""
     totals = billing_data.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
     seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
@@ -222,7 +223,7 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum each array over the positions with the same pair of `of` and `at`. Return the distinct
+    """Sum the elements of each array that have the same pair of `of` and `at`. Return the distinct
     pairs, sorted, and their sums."""
     if not at.size:
         return of, at, list(values)

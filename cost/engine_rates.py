@@ -1,4 +1,4 @@
-"""Find each engine's price by hour: the price of its device at the end of the hour. Pure."""
+"""Find each engine's price in each hour: the price of its device at the end of the hour. Pure."""
 
 from collections import defaultdict
 from functools import cache
@@ -10,8 +10,8 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """Prices by engine and hour. The engine reports its device, or else the replica's GPUs are
-    used."""
+    """The price of each engine in each hour. If an engine does not report its device, the replica's
+    GPUs determine the price."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
@@ -19,7 +19,7 @@ class EngineRates:
         for start in sorted(billing_data.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        # matching the patterns is slow
+        # cached, because matching the patterns is slow
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region
@@ -61,7 +61,7 @@ class EngineRates:
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[EnginePrice]]:
-        """Each engine's price in its last hour, by replica."""
+        """For each replica, the price of each engine in its last hour."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

@@ -1,4 +1,4 @@
-"""Compute the cost of requests by label, and of their input and output tokens. Pure."""
+"""Compute the cost of requests with the same labels, and of their input and output tokens. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class BillGroup:
     out_usd: float = 0.0
     priced_by: set[PricedBy] = field(default_factory=set)
     usd_of: dict[str, float] = field(default_factory=dict)
-    """`usd` by replica."""
+    """The part of `usd` for each replica."""
 
     @property
     def usd_per_1k_in(self) -> float | None:
@@ -121,7 +121,7 @@ def grouped(
 def _split(
     costs: RequestCosts, which: IntArray, number: int
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
-    """Each group's input cost, output cost, and cost by replica.
+    """Each group's input cost, output cost, and cost on each replica.
 
     The cost of each replica and hour is divided separately. Tokens belong to the hour in which
     their request was received. If an hour has no tokens, the prefill share of its step time is

@@ -66,7 +66,7 @@ class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
 
 
 def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
-    """Count the tokens of requests that reached an engine, by requested model."""
+    """For each requested model, count the tokens of the requests that reached an engine."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -94,7 +94,7 @@ def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> Manage
             f"no managed model is configured for {model!r}: add one to the price file, under"
             " managed: match, provider and model as genai-prices names them"
         )
-    # the import takes half a second
+    # imported here, because the import takes half a second
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:

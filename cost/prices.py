@@ -1,7 +1,8 @@
 """Find the price of an engine. Pure.
 
-A price for the replica's name applies first. Otherwise the price is the sum of the GPUs' prices. An
-engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None, not $0.
+A price for the replica's name applies first. If there is no such price, the prices of the engine's
+GPUs are added. An engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None,
+not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +47,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """A managed model. `match` contains patterns of served names. `provider` and `model` are
-    genai-prices' names."""
+    """A managed model. `match` contains patterns of served names. `provider` and `model` are the
+    names in genai-prices."""
 
     match: tuple[str, ...]
     provider: str

@@ -109,7 +109,7 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # Use the common price, if all engines of the replica have the same.
+            # If all engines of the replica have the same price, use this price.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)

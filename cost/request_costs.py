@@ -1,4 +1,7 @@
-"""Compute the cost of requests, as columns with one value per cell. Pure."""
+"""Compute the cost of requests, with one value per cell. Pure.
+
+A cell is the sum of the requests with the same labels in one hour.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +25,13 @@ class RequestCosts:
     weighed: WeighedTokens
     priced: BoolArray
     by_tokens: BoolArray
-    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
+    """Whether the cost is divided in proportion to weighted tokens, because the plugin reports no
+    seconds."""
     usd: FloatArray
     """Cost without `wasted_usd`, or 0 if there is no price."""
     wasted_usd: FloatArray
     engine_s: FloatArray
-    """Billed and wasted seconds from the ledger, or 0 if there is no ledger."""
+    """Billed and wasted seconds that the plugin reports, or 0 if it reports no seconds."""
     lost: BoolArray
     in_shares: FloatArray
     """The input share of the cost, for hours with a cost but without tokens: (keys,)."""
@@ -69,7 +73,8 @@ def costs_of(
     """The cost of the requests in each cell.
 
     Args:
-        pricing: by replica and hour. Replicas without a price are absent.
+        pricing: the price of requests for each replica and hour. Replicas without a price are
+            absent.
     """
     nan = float("nan")
     prices = [pricing.get(key) for key in hours.keys]

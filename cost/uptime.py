@@ -1,14 +1,15 @@
-"""Compute the time that each engine was up, loading and busy, by hour. Pure.
+"""Compute the time that each engine was up, loading and busy in each hour. Pure.
 
-An engine is up between two samples that are at most GAP_S apart, and its totals grow evenly. A
-longer gap is neither billed nor idle, because the machine may not have been rented.
+An engine is up between two samples that are at most GAP_S apart. Its totals are assumed to grow
+evenly between these samples. A longer gap is neither billed nor idle, because the machine may not
+have been rented.
 
 Two processes that report step totals under the same name at the same time are two servers. A
 process without step totals is an API server.
 
 A step's time is reported at its end, so busy time may exceed the time between two samples. The
-surplus is moved to earlier segments. If a part does not fit there, the samples contradict each
-other. This part is added to `contradicted_s`.
+surplus is moved to earlier times between samples. If a part of the surplus fits nowhere, the
+samples contradict each other. This part is added to `contradicted_s`.
 """
 
 from collections import defaultdict
@@ -53,7 +54,8 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of each engine, by start of the hour in unix seconds."""
+    """The times of each engine in each hour. A key of `hours` is an engine and the start of an hour
+    in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
@@ -131,9 +133,9 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """The segments of one process: from the first to the last sample of each row, and from there to
-    the next row. The first segment begins at the process's start, if the start is at most GAP_S
-    earlier."""
+    """The segments of one process. A segment lasts from the first to the last sample of a row, or
+    from a row to the next row. The first segment begins at the process's start, if the start is at
+    most GAP_S earlier."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples may lack a total. Its increase since the start then belongs to the segment
     # that ends at its first value.

@@ -1,6 +1,7 @@
 """Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-With a step model, the weights are the seconds of the steps by type of work:
+A step model predicts the time of an engine step from its work. With a step model, the weights are
+the seconds of the steps for each type of work:
 
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
@@ -43,8 +44,8 @@ class TokenWeights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Prefill's share of the step time, or None without a step model. It divides the cost of an
-    hour without received requests."""
+    """Prefill's share of the step time, or None without a step model. If no request was received in
+    an hour, this share divides the cost of the hour."""
     fixed_in_share: float | None = None
     """Prefill's share of the steps' fixed time: r/(r + N)."""
 
@@ -55,8 +56,9 @@ class TokenWeights:
 
 
 BY_PRICE = TokenWeights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""The weights without a step model: medians of managed APIs' prices for 421 open models, relative
-to an input token. Only 96 models have a price for cached input. Source: genai-prices 0.2.3."""
+"""The weights that are used without a step model. They are the medians of managed APIs' prices for
+421 open models, relative to an input token. Only 96 models have a price for cached input. Source:
+genai-prices 0.2.3."""
 
 
 def fitted(
@@ -109,7 +111,7 @@ def fitted(
 def by_replica_hour(
     uptime: Uptime, cells: BillingCells, at: ReplicaHours
 ) -> dict[Key, TokenWeights]:
-    """The weights of each replica for each hour in which it received requests."""
+    """The weights of each replica for each hour in which the replica received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():
         hours[replica, start].append(hour)

@@ -46,7 +46,7 @@ def request_families(
     histograms: tuple[LatencyHistogram, ...],
     created_unix_s: float,
 ) -> Iterator[Family]:
-    """Yield the families by replica: outcomes, tokens, costs, phases and latencies."""
+    """Yield the outcomes, tokens, costs, phases and latencies of each replica."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -82,7 +82,7 @@ def request_families(
 
 
 def tenant_families(by_tenant: Mapping[Pair, RequestCounts]) -> Iterator[Family]:
-    """Yield the families by tenant: outcomes, tokens and costs."""
+    """Yield the outcomes, tokens and costs of each tenant."""
     yield from _count_families(
         by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
     )
@@ -112,7 +112,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Yield the quantiles of the last minutes, by replica, by model and by tenant."""
+    """Yield the quantiles of the last minutes for each replica, each model and each tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -168,10 +168,10 @@ def slo_families(
     goodputs: Mapping[str, GoodEvents],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Yield good events, all events and the target, by objective and group.
+    """Yield good events, all events and the target, for each objective and group.
 
     If any objective is grouped by a field, every series has a label for this field. The label is
-    empty for objectives that are not grouped by it.
+    empty for objectives that are not grouped by this field.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

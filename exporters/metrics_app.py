@@ -23,8 +23,9 @@ def metrics_app(
 
     Args:
         ready: returns whether telemetry is being received and stored.
-        failing: returns the vital and the other components that fail, with reasons. Only a vital
-            component makes `/readyz` respond "not ready".
+        failing: returns the failing components with reasons. The first sequence has the vital
+            components, without which telemetry is lost. Only these make `/readyz` respond "not
+            ready".
         other_paths: paths that a second application serves on the same port. The 404 response lists
             them.
     """
@@ -84,7 +85,7 @@ class _SharedScrapes:
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests receive the next scrape
-            # On a thread, so that a long scrape does not delay telemetry.
+            # This runs on a thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

@@ -49,7 +49,8 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""When this many requests are uncounted, they are counted. Counting takes about 20 ms."""
+"""If at least this number of requests is uncounted, they are counted at once. Counting takes about
+20 ms."""
 WAIT_NS: Final = 10**9
 
 

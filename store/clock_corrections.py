@@ -1,8 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
-If a sender's clock is ahead, the collector subtracts the measured lead from its rows' timestamps.
-Timestamps are part of the rows' keys, so another lead would store a repeated row twice. Therefore,
-each row's first correction is stored with the row and reused.
+If a sender's clock is ahead, the collector subtracts the measured difference from the timestamps of
+the sender's rows. Timestamps are part of the rows' keys. If a row is sent again, a different
+correction would store it twice. Therefore, each row's first correction is stored with the row and
+used again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,14 +25,14 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEEP_FIRST: True},
 )
-"""The corrections, by the sent timestamp and the row's ids."""
+"""The corrections. The key is the sent timestamp and the row's ids."""
 MAX_NS: Final = 2**53
 """Maximum stored correction, about 104 days. `clock_ahead_s` cannot represent larger corrections
 exactly."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""A table's key contains the first of its columns in this list."""
+"""A table has one or more of these columns. The first of them is part of the table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]

@@ -17,8 +17,8 @@ from store.state import is_separate_state
 
 
 class Fence(Protocol):
-    """Checks that the caller still holds its lease (`store.leases`). If not, both methods raise
-    LeaseLost."""
+    """Checks that the caller still holds its lease (`store.leases`). If the lease was lost, both
+    methods raise LeaseLost."""
 
     def before(self, engine: Engine) -> None:
         """Check before the first statement of a transaction."""

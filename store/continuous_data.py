@@ -28,7 +28,7 @@ def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = Fa
 def continuous_since_unix_ns(
     engine: Engine, until_unix_ns: int, max_gap_ns: int, *, probes: bool = False
 ) -> int:
-    """The start of the data without gaps longer than `max_gap_ns` that ends at `until_unix_ns`.
+    """The start of the data that ends at `until_unix_ns` and has no gap longer than `max_gap_ns`.
     Data is either probes, or requests, engine samples and requests in flight."""
     since_ns = until_unix_ns
     with reading(engine) as connection:

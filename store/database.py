@@ -147,8 +147,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce this writer's revision on each connection, so that no upgrade excludes this
-        writer."""
+        """Announce this writer's revision on each connection, so that no upgrade makes the database
+        unusable for this writer."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)

@@ -20,7 +20,7 @@ class StoreUnavailable(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Another collector has taken the lease. Nothing was committed."""
+    """A different collector has taken the lease. Nothing was committed."""
 
 
 class RowRefused(StoreError, ValueError):

@@ -1,20 +1,20 @@
 """Use leases, so that only one of the collectors on a database performs a task at a time.
 
 A lease is a row with its holder, a token and an expiry. All times are from the database's clock.
-The holder renews the lease every `BEAT_S`. After `EXPIRES_S` without a renewal, another collector
+The holder renews the lease every `BEAT_S`. After `EXPIRES_S` without a renewal, a second collector
 takes the lease with a higher token.
 
-A process can be paused, and continue after another collector has taken its lease. Therefore, every
-transaction inside `acting` ends with a check (`connections.FENCE`). The check locks the lease's row
-until the commit. So a collector without the lease commits nothing. A new holder sees everything
-that the previous holder committed.
+A process can be paused, and continue after its lease was taken. Therefore, every transaction inside
+`acting` ends with a check (`connections.FENCE`). The check locks the lease's row until the commit.
+So a collector without the lease commits nothing. A new holder sees everything that the previous
+holder committed.
 
 With a separate state database (`store.state`), the check is a second transaction in that database.
 ClickHouse has no transactions, so the lease is also checked before each write
 (docs/decisions/095-the-state-has-its-own-database.md).
 
-In SQLite, the one writing process always holds every lease. If ClickHouse stores the state too,
-there are no leases.
+In SQLite, only one process writes, and it always holds every lease. If ClickHouse stores the state
+too, there are no leases.
 """
 
 import os
@@ -56,8 +56,8 @@ RETENTION: Final = "retention"
 BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
-"""Another collector can take a lease that was not renewed for this long. A dead holder is replaced
-within `EXPIRES_S + BEAT_S` = 18 s."""
+"""If a lease was not renewed for this long, a different collector can take it. A dead holder is
+replaced within `EXPIRES_S + BEAT_S` = 18 s."""
 _LOCK_WAIT: Final = "2s"
 """Maximum wait for a lease's row while its holder commits."""
 
@@ -146,7 +146,7 @@ class Leases:
         self._held = {name: (LeaseTerm(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
-        """Give up all leases, so that another collector can take them at its next `beat`."""
+        """Give up all leases, so that other collectors can take them at their next `beat`."""
         self._held = {}
         if not self.shared:
             return

@@ -16,7 +16,7 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 MAX_STORED: Final = 1_000
-"""Deletion keeps at most this number of predictions, the newest."""
+"""Maximum number of predictions that deletion keeps. It keeps the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: the relative change, lower bound and upper bound for each latency and percentile, such
-    as `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
+    """The predicted effect as JSON. For each latency and percentile, it has the relative change,
+    its lower bound and its upper bound. Example: `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
     simulated: bool
 
 
@@ -62,7 +62,7 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
 
 
 def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
-    """When the effect of a change was last predicted, or None."""
+    """The time of the newest prediction, or None."""
     newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
     with reading(state_of(engine)) as connection:
         # ClickHouse returns 0 instead of NULL
@@ -70,7 +70,8 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete the predictions from before a time, and all but the newest `MAX_STORED`."""
+    """Delete the predictions from before a time. Also delete all except the newest `MAX_STORED`
+    predictions."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:

@@ -73,11 +73,11 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """A sample of at most about `max_rows` probes. The other arguments are those of `probe_table`.
+    """A sample of at most about `max_rows` probes. The other arguments are as in `probe_table`.
 
     A window with more probes is divided into 96 parts. In each part, the answered probes of one
     interval are read. The interval's start is random, because probes have a fixed schedule. Probes
-    without an answer are all read, if there are at most `max_rows / 2`.
+    without an answer are all read, if there are at most `max_rows / 2` such probes.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:

@@ -87,12 +87,10 @@ def request_table(
         equals: required labels. None selects rows without the label. The prober's requests are left
             out, unless `equals` selects their tenant or an id.
         columns: some of `REQUEST_COLUMNS`, or None for all.
-        order_by: a column, "-column" for descending order, or None for the order of receipt. Ties
-            are
-            in the order of receipt. Unknown values come last.
+        order_by: a column, "-column" for descending order, or None for the order of receipt. Rows
+            with equal values are in the order of receipt. Unknown values come last.
         ended_after_unix_ns: select only requests that ended later. The database rounds times by up
-            to
-            a millisecond.
+            to a millisecond.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -285,7 +283,8 @@ def simulated(engine: Engine, window: Window) -> bool:
 
 
 def simulated_requests(engine: Engine, window: Window) -> bool:
-    """Whether a request in the window is simulated. If not, the query reads every request."""
+    """Whether a request in the window is simulated. If no request is simulated, the query reads
+    every request."""
     return _any(
         engine,
         _in(window, REQUESTS.c.received_unix_ns),

@@ -3,7 +3,7 @@
 Rows are deleted in small batches with pauses in between, so that a writer waits for at most one
 batch. ClickHouse deletes old rows itself. PostgreSQL drops partitions of whole days. Before rows
 are deleted, their rollups are built. If a rollup cannot be built, its rows are kept for a limited
-time, and then deleted with a warning. Counts per objective and incidents are never deleted.
+time, and then deleted with a warning. Incidents and the counts of each objective are never deleted.
 
 The system clock can jump, so deletion uses the corroborated time (`telemetry.corroborated_time`).
 """
@@ -50,8 +50,8 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""If a rollup is missing, its data is kept longer by a seventh of the retention. By default, rows
-are kept for a day longer."""
+"""If a rollup is missing, its source data is kept longer. The additional time is a seventh of the
+retention. For rows, it is a day by default."""
 ROLL_UP_S: Final = 60.0
 _BUCKETS_AT_ONCE: Final = 20
 
@@ -66,7 +66,7 @@ _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""Groups of rollup tables with the same buckets."""
+"""Groups of rollup tables. The tables of a group have the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""The tables with corrections of clocks. `newest_unix_ns` ignores them, because their timestamps
-can be in the future."""
+"""The tables with corrections of clocks. `newest_unix_ns` ignores these tables, because their
+timestamps can be in the future."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -126,12 +126,12 @@ def delete_older(
             batch is larger.
         pause: called after each batch, outside a transaction.
 
-    Returns: the number of deleted rows. For days that PostgreSQL drops, it is an estimate. It is 0
-    if the database deletes old rows itself.
+    Returns: the number of deleted rows. For days that PostgreSQL drops, the number is an estimate.
+    If the database deletes old rows itself, the number is 0.
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
-        Exception: a rollup could not be built. It is raised after the deletion.
+        Exception: a rollup could not be built. The exception is raised after the deletion.
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
@@ -153,7 +153,7 @@ def delete_older(
         if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
             dropped, divided_from_ns = days
             forgotten += dropped
-            # rows of the oldest day stay until the whole day is dropped
+            # rows of the oldest day are kept until the whole day is dropped
             if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
                 delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
@@ -167,12 +167,13 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention, in whole hours. A retention of None
-    keeps rollups for ever.
+    """Delete the rollups that are older than their retention, in whole hours. If the retention is
+    None, rollups are kept for ever.
 
     Raises:
-        ValueError: the retention of rollups per hour is shorter than the retention per minute.
-        Exception: a rollup could not be built. It is raised after the deletion.
+        ValueError: the retention of rollups per hour is shorter than the retention of rollups per
+            minute.
+        Exception: a rollup could not be built. The exception is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
         raise ValueError(

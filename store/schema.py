@@ -111,7 +111,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # every query has a time window
+        # every query has a time window, so the time is indexed
         Index(f"{name}_{instant}", instant),
         info={KEEP_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,

@@ -4,12 +4,12 @@ With different corrections, a bill would count an engine's counters several time
 database has one record for each sender. All collectors correct the sender's samples by this record:
 
 - The first correction of a sample becomes the record.
-- A collector uses the record if its own measurement is within `CHANGED_NS` of the record. The
-  measurement may even be too small to begin a correction.
+- A collector uses the record if its own measurement is within `CHANGED_NS` of the record. This
+  applies even if the measurement is too small to begin a correction.
 - A correction that differs by more than `CHANGED_NS` becomes the record.
 - A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms the record.
-- The record becomes 0 if a measurement does not confirm it. The last confirmation by any collector
-  must also be older than `SUPPORTED_NS`.
+- The record becomes 0 if a measurement does not confirm it, and the last confirmation by any
+  collector is older than `SUPPORTED_NS`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,17 +31,18 @@ SENDERS: Final = Table(
 """The correction of each sender whose clock is or was ahead. The time of the last confirmation is
 on the sender's clock."""
 CHANGED_NS: Final = 2 * 10**9
-"""Two collectors' corrections can differ by 2 s, because each is within 1 s of its measurements
-(`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+"""The corrections of two collectors can differ by 2 s, because each correction is within 1 s of its
+measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
-"""A correction continues above this lead. It begins at twice this lead (`TOLERANCE_NS`). Otherwise,
-a lead near a limit would switch the correction on and off."""
+"""A correction begins if the clock is ahead by more than twice this time (`TOLERANCE_NS`). It
+continues above this time. With a single limit, small changes could switch the correction on and
+off."""
 SUPPORTED_NS: Final = 30 * 10**9
 """A correction ends if no measurement confirms it for this long. One of three collectors may
-measure too small a lead. It ends the correction too early only if it receives all 6 messages of
-this time: (1/3)⁶ = 0.1 %."""
+measure too small a value. This collector ends the correction too early only if it receives all 6
+messages of this time: (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""A confirmation is stored only if the stored confirmation is older than this, to save writes."""
+"""To save writes, a confirmation is stored only if the stored confirmation is older than this."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 

@@ -1,5 +1,5 @@
-"""Delete an earlier simulation, because a new simulation also creates data for the time before its
-start."""
+"""Delete an earlier simulation before a new simulation. A new simulation also creates data for the
+time before its start."""
 
 from sqlalchemy import Connection, Engine, true
 

@@ -1,8 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise, a
-wrong URL would mix two installations. A collector without the URL would send each notification a
-second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Without the
+check, a wrong URL would mix two installations. A collector without the URL would send each
+notification a second time.
 """
 
 from secrets import token_hex
@@ -26,7 +26,7 @@ LINK = Table(
 """At most one row. It has the state database's id, its URL without secrets, and whether the copy is
 complete."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
-"""At most one row: the id of this database, if it is a separate database of the state."""
+"""At most one row. It has the id of this database, if this is a separate database of the state."""
 _NAME = "state"
 
 

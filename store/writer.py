@@ -1,6 +1,6 @@
 """Write rows that any thread submits. `submit` returns a future that resolves after the commit.
 
-Group commit: rows that arrive during a transaction are written together in the next transaction. A
+Rows that arrive during a transaction are written together in the next transaction (group commit). A
 submission is atomic. If the database cannot store a row, only the submission with that row fails.
 """
 
@@ -61,13 +61,13 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of queued rows. They use at most a few hundred MB."""
+"""Maximum number of queued rows. The queued rows use at most a few hundred MB."""
 
 GATHER_S = 0.05
 """Minimum time between the starts of two commits of a collector, so that messages share a commit. A
 commit takes 0.4 ms of CPU time (SQLite, measured)."""
 GATHERED_ROWS = 128
-"""With at least this many rows, a commit starts at once."""
+"""If at least this many rows wait, a commit starts at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Writer:
         """Queue rows for writing, without waiting for the disk.
 
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        the older one. `leads_ns`: see `NormalisedBatch.leads_ns`.
+        the older report. `leads_ns`: see `NormalisedBatch.leads_ns`.
 
         Returns: a future that resolves after the commit. Its exception is `StoreUnavailable` if a
         retry may succeed, and `RowRefused` if a retry would fail again.

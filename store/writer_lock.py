@@ -1,8 +1,8 @@
 """Lock a database file, so that only one process writes it.
 
 Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
-file next to the database. The kernel releases it when the process ends. A hard link leads to a
-different lock. Readers take no lock.
+file next to the database. The kernel releases the lock when the process ends. If a process opens
+the database through a hard link, it uses a different lock. Readers take no lock.
 """
 
 import fcntl
@@ -124,7 +124,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # only the subcommand, because options may contain secrets
+        # store only the subcommand, because options may contain secrets
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

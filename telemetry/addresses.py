@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 INSECURE_OPTION: Final = "--insecure-credentials"
 INSECURE_KEY: Final = "insecure_credentials"
-"""The key of the same option in a YAML file. For scrape targets, the label is
+"""The key for `INSECURE_OPTION` in a YAML file. For scrape targets, the label is
 `__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")

@@ -44,7 +44,7 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 
 MAX_PER_TRACE: Final = 256
 """Maximum stored operations of a trace (about 50 kB). At the maximum, operations may be missing.
-Then the application's time around a model call is unknown."""
+The application's time around a model call is then unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

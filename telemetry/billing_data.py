@@ -1,7 +1,7 @@
 """The data for a bill, as columns: engine time, billed requests and energy. Pure.
 
 A span is a time range of one engine or GPU, with the first and the last value of each counter. A
-cell is all requests of one hour with the same labels.
+cell contains all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""In seconds. A longer gap between two samples is not billed, because the engine may not have
-run."""
+"""A gap between two samples that is longer than this (seconds) is not billed, because the engine
+may not have run."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -46,8 +46,8 @@ class EngineCounterSpans:
 
     A span lies within a minute or an hour, without a gap above GAP_S. `first` and `last` have a
     column for each counter in WORK. A counter that was not reported is NaN. `coefficients` has a
-    column for each name in COEFFICIENTS. It contains the mean of a minute. For an hour, it contains
-    the values of the latest minute.
+    column for each name in COEFFICIENTS. For a minute, it contains the means of the minute. For an
+    hour, it contains the values of the latest minute.
     """
 
     counts: Sequence[CounterKey]
@@ -121,13 +121,13 @@ class BillingCells:
     reported: Mapping[str, FloatArray]
 
     def have(self, equals: Mapping[str, str | None]) -> BoolArray:
-        """For each cell, whether it has these labels."""
+        """Whether each cell has these labels."""
         wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
-        """Some of the cells, by indices or by a mask."""
+        """Select cells by indices or by a mask."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -158,5 +158,5 @@ class BillingData:
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests for which a label of the bill is `_other`. A label has this value if it
-    has too many values."""
+    """Number of requests for which a label of the bill is `_other`. If a label has too many values,
+    some of them are stored as `_other`."""

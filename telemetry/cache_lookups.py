@@ -16,7 +16,7 @@ class CacheResult(StrEnum):
     HIT = "hit"
     MISS = "miss"
     BYPASS = "bypass"
-    """The cache was not queried, the caller wanted a new answer, or the lookup failed."""
+    """The cache was not queried, the caller requested a new answer, or the lookup failed."""
     UNKNOWN = "unknown"
     """The status is not documented, or only a similarity was reported."""
 

@@ -1,19 +1,19 @@
 """The time that alerts and retention use.
 
-It is the system clock, unless senders contradict the system clock. NTP, a user or a paused virtual
-machine can cause a jump of the system clock. After a jump there are two candidates. The first is
-the system clock. The second is the held time, which continues with the time since boot. The
-senders' timestamps decide between the two:
+It is the system clock, unless the timestamps of senders contradict the system clock. NTP, a user or
+a paused virtual machine can cause a jump of the system clock. After a jump there are two
+candidates. The first candidate is the system clock. The second is the held time, which continues
+with the time since boot. The senders' timestamps decide between the two candidates:
 - A sender does not vote if its timestamps jumped too, because it uses the system clock.
 - Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
 - Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
-At the start of Tailspan, the system clock is compared with the newest stored data. It is in doubt
-if it is more than `GAP_NS` ahead of this data, or behind it. The system clock is used unless the
-timestamps of most senders are shortly after that data. Deletion cannot be undone, so it uses
-`deletable_unix_ns`. This time never goes back, and it stops while it is ahead. It advances at most
-`PACE` times as fast as the time since boot. A wrong clock deletes at most one additional minute of
-data per minute.
+At the start of Tailspan, the system clock is compared with the newest stored data. The clock is in
+doubt if it is more than `GAP_NS` ahead of this data, or behind this data. The system clock is used
+unless the timestamps of most senders are shortly after that data. Deletion cannot be undone, so it
+uses `deletable_unix_ns`. This time never goes back. It stops while it is ahead of the current time.
+It advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at most one
+additional minute of data per minute.
 
 Thread-safe.
 """
@@ -30,12 +30,12 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Shorter jumps are always accepted. It is a third of the time between two evaluations of the
-alerts. NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Jumps shorter than this are always accepted. It is a third of the time between two evaluations of
+the alerts. NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
-"""Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
+"""If no sender votes, a jump is accepted after this time, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""A sender remains a witness for this time after its last message."""
+"""A sender can vote for this long after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """At the start, the system clock may be this much ahead of the newest stored data."""
 BEHIND_NS: Final = 60 * SECOND_NS

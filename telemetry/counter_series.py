@@ -41,9 +41,9 @@ class CounterSeries:
     """n samples or n spans, sorted by series and time.
 
     Attributes:
-        order: (n,) their indices in the original columns.
-        first_unix_ns: (n,) when each starts.
-        last_unix_ns: (n,) when each ends.
+        order: (n,) the indices of the sorted samples or spans in the original columns.
+        first_unix_ns: (n,) when each sample or span starts.
+        last_unix_ns: (n,) when each sample or span ends.
         follows: (n,) whether the sample or span before it is in the same series and within the
             allowed gap.
     """
@@ -64,9 +64,9 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) the series number of each.
-            first_unix_ns: (n,) when each starts.
-            last_unix_ns: (n,) when each span ends, or None if there are samples and no spans.
+            series: (n,) the series number of each sample or span.
+            first_unix_ns: (n,) when each sample or span starts.
+            last_unix_ns: (n,) when each span ends, or None for samples.
             longest_gap_s: the maximum gap between two neighbours, or None if there is no limit.
         """
         order = np.lexsort((first_unix_ns, series))
@@ -82,7 +82,7 @@ class CounterSeries:
         """The increase of a counter since the previous sample, for each sample.
 
         Args:
-            values: (n,) in the order of the columns; NaN if unknown.
+            values: (n,) in the order of the columns. Unknown values are NaN.
 
         Returns:
             (n,) in the order of the columns. NaN without a previous neighbour or after a reset.
@@ -135,7 +135,7 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """The indices in the columns of each span, followed by the indices of the span before each
+        """The index of each span in the columns, followed by the index of the span before each
         interval: (n + m,)."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 

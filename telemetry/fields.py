@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""Counts are whole numbers, ratios are at most 1, and only scores may be negative."""
+"""The kind of a number. Counts are whole numbers, ratios are at most 1, and only scores may be
+negative."""
 
 
 HTTP: Final = "HTTP layer"
@@ -123,7 +124,7 @@ def fields_of(row_type: type) -> tuple[DescribedField, ...]:
 
 
 def on_the_wire(row_type: type) -> dict[str, DescribedField]:
-    """The fields that senders report, by attribute or metric name."""
+    """Map the attribute or metric name to its field, for all fields that senders report."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 

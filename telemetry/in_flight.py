@@ -1,6 +1,7 @@
 """A server's newest report of a request that has not ended.
 
-Latencies only grow. So if the report misses a latency objective, the ended request also misses it.
+Latencies only grow. So if a request in flight misses a latency objective, it also misses the
+objective when it ends.
 """
 
 from dataclasses import dataclass

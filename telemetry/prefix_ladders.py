@@ -1,6 +1,6 @@
 """Parse prefix ladders, which show which requests begin with the same tokens. Pure.
 
-A ladder begins with the tokens per KV-cache block, such as `16:`. Then it has four characters for
+A ladder begins with the tokens per KV-cache block, such as `16:`. The rest has four characters for
 each rung. The first rung is the empty prompt. The next rungs are the prefixes that end at
 `POSITIONS`. If two requests have equal rungs up to a position, their tokens are the same up to this
 position. The plugin computes the ladders (`tailspan_vllm/request/prefix_ladder.py`).

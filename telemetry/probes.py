@@ -27,7 +27,7 @@ class ProbeOutcome(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CACHED = "cached"
-    """A cache answered, so the durations are not those of the model."""
+    """A cache answered, so the durations are not the model's durations."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"

@@ -96,7 +96,7 @@ QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", 
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
 """The parts of `queue_held_s` for which the reason is known. The KV cache or the grammar is not
-ready, or the adapter has no slot. A paused engine is a further reason, which has no part."""
+ready, or the adapter has no slot. An engine can also be paused, but this reason has no part."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 
@@ -706,7 +706,7 @@ class RequestTimeline:
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Mean seconds per output token after the first, or None if there are fewer than two tokens or
+    """Mean seconds per output token after the first. None if there are fewer than two tokens, or if
     a value is unknown."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None

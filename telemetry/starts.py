@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MAX_LOADING_S: Final = 3_600.0
-"""Maximum plausible `loading_s`. By default, vLLM ends a start after 600 s
+"""Maximum plausible `loading_s`. By default, vLLM stops a start after 600 s
 (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
@@ -50,8 +50,8 @@ class Difference(NamedTuple):
 
 
 def loading_from(start: EngineStart) -> int:
-    """The time when an engine began to load (unix ns). At this time, the engine that it replaces
-    stopped answering."""
+    """The time when an engine began to load (unix ns). If the engine replaces an older engine, the
+    older engine stopped answering at this time."""
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 
 

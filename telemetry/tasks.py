@@ -14,9 +14,10 @@ class Task:
         name: its name in metrics, `/readyz` and `tailspan doctor`.
         vital: whether telemetry is lost while the component fails. Senders should then use a
             different collector.
-        quiet_s: the longest normal time between two successes, or None if it works on demand.
+        quiet_s: the longest normal time between two successes, or None if the component works on
+            demand.
         problem: why the last attempt failed, such as the exception's type.
-        begun_unix_s: the first start.
+        begun_unix_s: the time of the first start.
         alive: returns whether the thread or process runs.
     """
 

@@ -323,8 +323,8 @@ ENGINE_TOTALS: Final = {
         ENGINE_LABELS,
     ),
 }
-"""The counters by the exported field of `EngineSample`. Each counter starts at 0 when its engine
-starts."""
+"""Maps each exported total of `EngineSample` to its counter. Each counter starts at 0 when its
+engine starts."""
 
 LAST_SAMPLE: Final = MetricSeries(
     "tailspan_engine_last_sample_timestamp_seconds",

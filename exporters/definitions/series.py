@@ -238,8 +238,8 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""The series by the summed field of `RequestTimeline`. The series have no label for the replica,
-because it would create tens of thousands of series."""
+"""Maps each summed field of `RequestTimeline` to its series. The series have no label for the
+replica, because it would create tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(

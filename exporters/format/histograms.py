@@ -91,7 +91,7 @@ class _Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distributions:
-    """Histograms of one latency, by model and replica."""
+    """Histograms of one latency, for each model and replica."""
 
     of: LatencyHistogram
     values: Mapping[tuple[str, str], HistogramCounts]

@@ -15,7 +15,7 @@ _WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\Z")
 
 
 class Format(StrEnum):
-    """Formats of a scrape, by content type."""
+    """The formats of a scrape. The values are content types."""
 
     PLAIN = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

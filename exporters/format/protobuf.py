@@ -1,8 +1,8 @@
 """Metric families in Prometheus' protobuf format.
 
 It is the only format with native histograms. prometheus_client does not write this format. A
-protobuf library takes ten times as long for tens of thousands of small messages. In this module, a
-message is a cached prefix and the numbers.
+protobuf library takes ten times as long for tens of thousands of small messages. Therefore, this
+module caches the beginning of each message, and appends the numbers.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -86,7 +86,7 @@ def _scalars(names: Labels) -> LabelCache[bytes]:
 
 
 def label_pairs(names: Labels, values: Labels) -> bytes:
-    """Encode the labels of a metric; empty values are omitted."""
+    """Encode the labels of a metric. Labels with an empty value are omitted."""
     return b"".join(
         _sized(b"\x0a", _sized(b"\x0a", name.encode()) + _sized(b"\x12", value.encode()))
         for name, value in sorted(zip(names, values, strict=True))
@@ -112,7 +112,7 @@ def classic(
     Args:
         bounds: encoded by `upper_bound`.
         cumulative: the count of each bucket, including all lower buckets.
-        exemplars: by bucket index, encoded by `exemplar`.
+        exemplars: maps the index of a bucket to its exemplar, encoded by `exemplar`.
     """
     numbers = varints(cumulative)
     buckets = [

@@ -1,4 +1,4 @@
-"""Metrics of the last evaluation of alerts and of undelivered notifications."""
+"""Metrics of the last evaluation of alerts, and of notifications that are not delivered yet."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -54,7 +54,8 @@ class SenderClock(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """Seconds by which the newest timestamps of messages are later than their arrival."""
+        """Seconds by which the sender's newest timestamps are later than the arrival of its
+        messages."""
 
     @property
     def ahead_s(self) -> float:

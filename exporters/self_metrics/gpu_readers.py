@@ -52,7 +52,7 @@ class ReaderReport(Protocol):
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Failures by reason."""
+        """The number of failures for each reason."""
 
     @property
     def duration_s(self) -> float | None:

@@ -9,11 +9,11 @@ class CollectorReport(Protocol):
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """The number of items by (signal, result, reason)."""
+        """The number of items for each (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """The number of messages by (transport, signal, result)."""
+        """The number of messages for each (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
@@ -21,7 +21,7 @@ class CollectorReport(Protocol):
 
     @property
     def dropped_values(self) -> Mapping[str, int]:
-        """The number of invalid values that were left out of stored rows, by reason."""
+        """The number of invalid values that were left out of stored rows, for each reason."""
 
     @property
     def listener_failures(self) -> int:

@@ -38,7 +38,7 @@ class _Report(NamedTuple):
     busy_s: float | None
     first_unix_ns: int = 0
     server: int = 0
-    """Index of the process's server, if several servers share the engine's name; else 0."""
+    """Index of the process's server. It is 0 unless several servers share the engine's name."""
 
     @property
     def counts_steps(self) -> bool:

@@ -1,8 +1,8 @@
 """Totals and gauges of engines, summed over the processes that report one engine.
 
 Each of vLLM's API servers reports totals of its own requests. Only one process reports the totals
-of the steps. The server has restarted if a process has a new start, and no other process of the
-engine sent a sample shortly before. Then the old counts are dropped, which Prometheus treats as a
+of the steps. If a process has a new start, and no other process of the engine sent a sample shortly
+before, the server has restarted. The old counts are then dropped. Prometheus treats the drop as a
 reset. If a process ends while others continue, its counts stay in the sum.
 """
 

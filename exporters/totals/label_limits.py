@@ -75,8 +75,8 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """The time when each value was admitted. Earlier rows may have the label `other`. The time
-        is 0 if no row has it."""
+        """The time when each value was admitted. Earlier rows may have the label `other`. A time of
+        0 means that no row of the value has the label `other`."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -166,11 +166,11 @@ class ExporterLabels:
     def tenants_since_unix_ns(self) -> dict[str, int]:
         """The unix nanoseconds since which each tenant is exported by name. 0 means since the
         start."""
-        # The series of a tenant with the name `other` also counts other tenants.
+        # If a tenant has the name `other`, its series also counts other tenants.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """The replicas of which some requests have the replica's name, and some have the label
+        """The replicas whose requests are counted partly under the replica's name, and partly as
         `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
@@ -210,7 +210,7 @@ class ExporterLabels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """A model's name if it is admitted, otherwise `other`."""
+        """Return a model's name, or `other` if the model is not admitted."""
         return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:
@@ -218,11 +218,11 @@ class ExporterLabels:
         return engine in self._engines and engine[0] in self._replicas
 
     def overflows(self) -> dict[str, int]:
-        """The number of rows beyond the limit, by label."""
+        """The number of rows beyond the limit, for each label."""
         return {label: cap.overflows for label, cap in self._caps.items()}
 
     def use(self) -> dict[str, tuple[int, int]]:
-        """The number of values and the maximum, by label."""
+        """The number of values and the maximum, for each label."""
         return {label: cap.use for label, cap in self._caps.items()}
 
     @property

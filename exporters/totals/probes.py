@@ -66,7 +66,7 @@ class _Endpoint:
 
 
 class ProbeTotals:
-    """Results by region, endpoint and model. A result that arrives twice is counted once."""
+    """The results of each region, endpoint and model. A result that arrives twice counts once."""
 
     def __init__(self) -> None:
         self._endpoints: dict[ProbeKey, _Endpoint] = {}
@@ -74,7 +74,7 @@ class ProbeTotals:
         self._unlisted = 0
 
     def add(self, probes: Sequence[Probe]) -> list[Probe]:
-        """Add results, and return those that were not added before."""
+        """Add results, and return the results that were not added before."""
         ids, spans = [each.trace_id for each in probes], [each.span_id for each in probes]
         new = [probes[place] for place in self._recent.new_among(ids, spans)]
         for probe in new:

@@ -1,9 +1,10 @@
-"""Latencies of the last five minutes in bins (`telemetry.sketches`), by replica, model and tenant.
+"""Latencies of the last five minutes in bins (`telemetry.sketches`), for each replica, model and
+tenant.
 
 A window consists of slices of 15 s and their total. The oldest slices are subtracted from the
 total. A request is counted in the slice in which it ended. A slice stores a bin of two bytes per
 request and latency. With many requests, the slice stores a few hundred bins with counts instead.
-Each of these bins has six bytes.
+Each bin with its count has six bytes.
 """
 
 from array import array
@@ -142,7 +143,8 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of the last minutes, by model and replica, by model, and by model and tenant."""
+    """The windows of the last minutes: for each model and replica, each model, and each model and
+    tenant."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}
@@ -186,7 +188,7 @@ class RecentLatencies:
 
 
 class _Found(NamedTuple):
-    """For some requests: the bin of one latency, and the slice in which the request ended."""
+    """The bin of one latency for some requests, and the slice in which each request ended."""
 
     field: str
     bins: Int16Array

@@ -39,7 +39,7 @@ class RecentIds:
 
 
 class RecentSources:
-    """Which source reported each request id, for at least the last `capacity` ids.
+    """The source that reported each request id, for at least the newest `capacity` ids.
 
     Tailspan's plugin and the engine's own spans may report the same request.
     """

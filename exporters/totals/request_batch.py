@@ -37,8 +37,8 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """The number of requests by label pair and code. `codes` contains the code of each request,
-        from 0 to `most` − 1."""
+        """The number of requests for each label pair and code. `codes` contains the code of each
+        request, from 0 to `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
@@ -56,8 +56,8 @@ class LabelGroups(NamedTuple):
 
 
 class RequestBatch:
-    """Some requests, with their label pairs (model and replica; model and tenant) and the current
-    time."""
+    """Some requests, with the current time. Each request has two label pairs: model and replica,
+    and model and tenant."""
 
     def __init__(
         self, rows: RequestRows, pairs: LabelGroups, tenant_pairs: LabelGroups, now_unix_ns: int

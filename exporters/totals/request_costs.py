@@ -1,4 +1,4 @@
-"""Requests with a cost, and the cost of recomputation, by replica and tenant."""
+"""The number of requests with a cost, and the cost of recomputation, by replica and tenant."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _METHODS: Final = tuple(PricedBy)
 
 @dataclass(slots=True)
 class Spent:
-    """Numbers of requests by pricing method, and the cost of recomputation."""
+    """The number of requests for each pricing method, and the cost of recomputation."""
 
     requests: dict[PricedBy, int] = field(default_factory=lambda: dict.fromkeys(_METHODS, 0))
     wasted_usd: float = 0.0
@@ -42,7 +42,8 @@ class CostTotals(ByPair[Spent]):
         """Count requests that have a price.
 
         Args:
-            usd_per_s: (requests,) price per second of each request's engine; NaN if unknown.
+            usd_per_s: (requests,) price per second of each request's engine, or NaN if it is
+                unknown.
         """
         priced_by = bulk.rows.column("priced_by")
         for method in _METHODS:

@@ -1,4 +1,4 @@
-"""Totals of requests: outcomes, tokens, latency histograms, time by phase and part."""
+"""Totals of requests: outcomes, tokens, latency histograms, and the time of each phase and part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,8 +29,8 @@ _PARTS: Final = tuple(
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Requests by outcome, and totals of their tokens and costs. A total is absent until it is
-    first reported."""
+    """The number of requests for each outcome, and totals of their tokens and costs. A total is
+    absent until it is first reported."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class PairTotals:
     phased: int = 0
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
-    """The seconds by phase and part."""
+    """The seconds of each part of each phase."""
 
     def copy(self) -> "PairTotals":
         """Return a copy."""

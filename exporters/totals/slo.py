@@ -1,10 +1,10 @@
 """Counts the good events and all events of each objective, when requests and probes arrive.
 
 A row that arrives long after the request's end counts as `late`, because Prometheus cannot store a
-count with an earlier time. A request in flight is counted at the first report that shows that it is
-bad. To find the first report, each report contains the request's age at the previous report. A
-request that was counted as bad stays bad, even if it ends with a client error. Counters cannot
-decrease.
+count with an earlier time. A request in flight is counted when a report first shows that the
+request is bad. Each report contains the request's age at the previous report, so that the first
+such report is known. A request that was counted as bad stays bad, even if it ends with a client
+error. Counters cannot decrease.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ class SloTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Count requests by verdict. `codes` are indices in `VERDICTS`."""
+        """Count the requests of each verdict. `codes` are indices in `VERDICTS`."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):

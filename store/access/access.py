@@ -20,8 +20,9 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: the visible tenants. None also allows requests without a tenant.
-        models: the visible served models, or None for all.
+        tenants: the visible tenants, or None for all tenants. None also allows requests without a
+            tenant.
+        models: the visible served models, or None for all models.
     """
 
     tenants: frozenset[str] | None = None
@@ -118,11 +119,11 @@ class Access:
         return self.limits_rows or not self.costs
 
     def allows(self, labels: Mapping[str, str | None]) -> bool:
-        """Whether all requests with these labels are visible."""
+        """Whether the reader may see all requests with these labels."""
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Whether all requests with these labels to visible models are visible."""
+        """Whether all requests with these labels are visible, if their model is visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)

@@ -31,7 +31,8 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see, or None for everything. `open_database` applies it."""
+"""What the current reader may see, or None if the reader may see everything. `open_database`
+applies it."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column that a query compares but does not return."""
@@ -60,7 +61,7 @@ def is_masked(engine: Engine) -> bool:
 
 
 def access_of(engine: Engine) -> Access | None:
-    """Return what an engine's reader may see, or None for everything."""
+    """Return what an engine's reader may see, or None if the reader may see everything."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 
@@ -68,7 +69,7 @@ def access_of(engine: Engine) -> Access | None:
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     """A column with the ids of all requests, for comparisons.
 
-    A query must not return this column, because it has ids that the reader may not see.
+    A query must not return this column, because it contains ids of hidden requests.
     """
     return ids._annotate({COMPARED: True})
 
@@ -180,7 +181,7 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        # `count(*)` and `EXISTS (SELECT *)` are allowed; in them, SQLAlchemy treats `*` as a
+        # `count(*)` and `EXISTS (SELECT *)` are allowed. In them, SQLAlchemy treats `*` as a
         # literal.
         isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )

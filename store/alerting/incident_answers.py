@@ -71,7 +71,8 @@ def store_incident_answer(engine: Engine, row: AnswerRow) -> None:
 
 
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
-    """The answers of an objective's incidents that alerted since a time, the newest first."""
+    """The answers of an objective's incidents, the newest first. Only incidents that alerted since
+    a time are included."""
     return _read(engine, and_(ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s))
 
 

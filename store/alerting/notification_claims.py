@@ -34,8 +34,9 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt to send, if the row is still claimed with this token. Losing
-    the lease after sending does not matter. Return whether the result was stored."""
+    """Store the result of an attempt to send, if the row is still claimed with this token. The
+    result is stored even if the lease was lost after sending. Return whether the result was stored.
+    """
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(
         engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False

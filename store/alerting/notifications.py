@@ -2,9 +2,9 @@
 
 There is one row for each incident, transition and channel, so no notification is sent twice. A row
 contains no address and no credentials. One thread at a time writes a row. The channel's thread
-claims it before sending (`store.alerting.notification_claims`). If another collector takes over the
-lease during an attempt, it claims the row again. It then resends the message with the same
-deduplication key.
+claims it before sending (`store.alerting.notification_claims`). If a second collector takes over
+the lease during an attempt, the second collector claims the row again. It then resends the message
+with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,7 +33,8 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""If a row was created further in the future, the clock was wrong. The row is then sent at once."""
+"""If a row's creation time is further in the future than this, the clock was wrong. The row is then
+sent at once."""
 
 
 class Delivery(StrEnum):
@@ -45,8 +46,8 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""The hang of a replica has this prefix and the replica's name in place of an objective's name.
-Objectives' names contain no colon."""
+"""A notification about a hung replica stores this prefix and the replica's name as the name of its
+objective. Objectives' names contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
@@ -105,8 +106,8 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add the rows whose key is not stored. Stored rows do not change, because another collector
-    may have claimed them."""
+    """Add the rows whose key is not stored. Stored rows do not change, because other collectors may
+    have claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)
@@ -203,8 +204,8 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time. Return the number of
     incidents.
 
-    All rows of an incident are deleted together, and only when no row is due. Otherwise, a
-    notification without a row would be sent again.
+    All rows of an incident are deleted together, and only when no row is due. A notification
+    without a row would be sent again.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

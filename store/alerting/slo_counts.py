@@ -111,8 +111,8 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
-    """Sum the counts of each range (a, b] between successive instants, which are ascending unix
-    seconds. `until_unix_s` is b. Empty ranges are left out."""
+    """Sum the counts of each range (a, b] between successive instants. The instants are ascending
+    unix seconds. `until_unix_s` is b. Empty ranges are left out."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -158,7 +158,7 @@ def store_counts(
             other processes are not detected.
         groups: keys of the counted groups.
 
-    Returns: False if another process has changed the stored range. Nothing is stored then.
+    Returns: False if a different process has changed the stored range. Nothing is stored then.
     """
     state = state_of(engine)
     remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
@@ -208,11 +208,12 @@ def mark_counts_incomplete(
 ) -> None:
     """Record that all counts after a time are incomplete, and delete the given marks (`slo_marks`).
 
-    With a separate state database, a second transaction deletes the marks. After a crash in
-    between, the marked steps are counted again.
+    With a separate state database, a second transaction deletes the marks. If the process crashes
+    before the second transaction, the marked steps are counted again.
 
     Args:
-        from_s: unix seconds. All new requests ended later. None means no new requests.
+        from_s: unix seconds. All new requests ended later. None means that there are no new
+            requests.
         probes_from_s: the same for probes.
     """
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
@@ -260,7 +261,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
-    # a range without counts may begin at a simulated request
+    # the start of a range without counts may be a simulated request
     remove(
         connection,
         COUNTED_RANGES,

@@ -1,7 +1,7 @@
 """Store which groups of an objective's requests are counted separately.
 
 Each group has a row in `slo_counted`, with the objective's digest and the group's key
-(`alerts.groups`). All other requests together have a row too.
+(`alerts.groups`). The requests outside these groups have one common row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
-    """The time range for which each group is counted, by the group's key."""
+    """Maps the key of each group to the time range for which the group is counted."""
     own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
         rows = connection.execute(select(COUNTED_RANGES).where(own)).all()
@@ -45,7 +45,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRa
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """The number of hours with requests since a time, by group."""
+    """The number of hours with requests since a time, for each group."""
     found = dict.fromkeys(groups, 0)
     with reading(state_of(engine)) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

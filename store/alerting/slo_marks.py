@@ -38,8 +38,8 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """One transaction wrote requests of one source that belong to one time step. A request belongs
-    to the step of its end. A request in flight belongs to the step of its last report."""
+    """A time step for which one transaction wrote requests of one source. A request belongs to the
+    step of its end. A request in flight belongs to the step of its last report."""
 
     token: int
     until_unix_s: int

@@ -1,8 +1,8 @@
-"""Sum the billed requests of a time range, by label and hour.
+"""Sum the billed requests of a time range by label and hour.
 
-Rollups are read, because rows would take longer. Rollups count a request in the hour of its
-receipt. If a request spans the end of an hour, its row is read. Its seconds are then divided
-between the hours.
+The requests are read from rollups, because reading their rows would take longer. Rollups count a
+request in the hour of its receipt. If a request spans the end of an hour, its row is read. Its
+seconds are then divided between the hours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Rows received up to this many seconds before an hour's end are read. A longer request counts in
-the hour of its receipt."""
+"""Rows received up to this many seconds before an hour's end are read. The seconds of a longer
+request count in the hour of its receipt."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -98,8 +98,8 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> BillingCells:
-    """Convert sums to cells. A number in `sums.cells` is group × `hours` + hour. Hour 0 begins at
-    `first_unix_s`."""
+    """Convert sums to cells. A cell is the sum of a group's requests in one hour. A number in
+    `sums.cells` is group × `hours` + hour. Hour 0 begins at `first_unix_s`."""
     return BillingCells(
         by=by,
         labels=labels,
@@ -139,9 +139,8 @@ def _apportioned(
     """Move the seconds after the end of an hour to the next hour.
 
     Args:
-        longest_s: duration of the longest request, by the start of the hour in unix seconds. The
-            key
-            −1 is the hour before the window.
+        longest_s: maps the start of each hour (unix seconds) to the duration of its longest
+            request. The key −1 is the hour before the window.
 
     Returns: the cells, and whether the rows of all requests that span an hour's end still exist.
     """
@@ -189,7 +188,7 @@ def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Find the requests that were running at the end of the window `before`. Return their labels,
-    and their billed and wasted seconds after it."""
+    and their billed and wasted seconds after that end."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

@@ -52,8 +52,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """Row counts and checksums of this chunk and of the chunks around it. Rows around it may
-    replace rows of this chunk."""
+    """The number of rows and the checksum of this chunk and of the chunks around it. Rows of the
+    chunks around it may replace rows of this chunk."""
 
 
 class ColumnCache:
@@ -61,9 +61,8 @@ class ColumnCache:
 
     Args:
         read: returns the rows of a window in order of time.
-        depends: returns whether rows up to `reach_ns` away can replace rows of a table. None if
-            rows
-            are never replaced.
+        depends: returns whether rows up to `reach_ns` away can replace rows of a table. None means
+            that rows are never replaced.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class ColumnCache:
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
-        # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
+        # Read stamps before rows. If rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._max_rows:
@@ -197,7 +196,7 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Copy a slice. The slice itself would keep the whole table in memory."""
+    """Copy a slice. Without the copy, the slice would keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,7 +1,7 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
-Increases of counters stay exact. Gauges can miss a burst. Each slot contains a sample of each
-running engine.
+The increases of counters stay exact, but gauges can miss a burst. Each slot contains a sample of
+each running engine.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
 The result equals the result of `queries.request_table`, but no value becomes a Python object. Each
-database has its own method (docs/decisions/027). Without it, `queries.request_table` is used, and
-`slow_because` returns the reason.
+database has its own method (docs/decisions/027). If the method is not available,
+`queries.request_table` is used, and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,8 @@ class Dialect(Protocol):
 
     DRIVERS: tuple[str, ...]
     ADDITIVE: bool
-    """Whether an upgrade only adds tables and columns, without revisions and transactions."""
+    """Whether an upgrade only adds tables and columns. Such a database has no revisions and no
+    transactions."""
     SINGLE_WRITER: bool
     LEASES: bool
     """Whether several processes can share the database by leases (`store.leases`)."""
@@ -65,7 +66,7 @@ class Dialect(Protocol):
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
-        """A function that adds rows to a table."""
+        """Return a function that adds rows to a table."""
 
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
@@ -90,7 +91,7 @@ class Dialect(Protocol):
     def set_row_lifetime(
         self, connection: Connection, table: Table, instant: str, keep_ns: int
     ) -> bool:
-        """Configure the database to delete old rows itself; return False if it cannot."""
+        """Configure the database to delete old rows itself. Return False if it cannot."""
 
     def drop_days(
         self, engine: Engine, table: Table, before_unix_ns: int
@@ -98,7 +99,7 @@ class Dialect(Protocol):
         """Delete whole days of rows that are older than a time, without reading the rows.
 
         Returns: the estimated number of deleted rows, and the start of the first day with its own
-        partition. None if the table is not divided into days.
+        partition. The result is None if the table is not divided into days.
         """
 
     def reason(self, error: BaseException) -> str:

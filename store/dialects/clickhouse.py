@@ -85,7 +85,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine for a database that exists on the server."""
-    # the driver's log would repeat Tailspan's error messages
+    # the log of the driver would repeat Tailspan's error messages
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":

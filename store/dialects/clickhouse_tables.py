@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
-A table is sorted by the time column that queries filter by, then by its key. Of several rows with
-the same time and key, `row_version` selects the last. If `info` has `KEEP_FIRST`, it selects the
-first. In a cluster, `requests_local` stores one server's rows, replicated within its shard.
-`requests` is distributed over the shards.
+A table is sorted by the time column that queries filter by, then by its key. If several rows have
+the same time and key, the last row is kept. If `info` has `KEEP_FIRST`, the first row is kept.
+`row_version` decides this. In a cluster, `requests_local` stores one server's rows, replicated
+within its shard. `requests` is distributed over the shards.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """The sort columns. Rows with equal values in them count as one row."""
+    """The sort columns. Rows with equal values in these columns count as one row."""
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
@@ -41,7 +41,7 @@ def ttl(instant: str, keep_ns: int) -> str:
 def whole_parts(keep_ns: int) -> str:
     """The setting that makes ClickHouse delete only whole parts (days).
 
-    If it is off, the oldest day is rewritten each time rows expire. If it is on, rows are kept for
+    Without it, ClickHouse rewrites the oldest day each time rows expire. With it, rows are kept for
     up to a day longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"

@@ -49,12 +49,12 @@ OPTIONS: Final = (
 _UNANSWERED_MS: Final = 15_000
 
 _LOCK_MS: Final = 30_000
-"""Maximum wait for another process's upgrade or a reader's long query."""
+"""Maximum wait for a different process's upgrade or for a reader's long query."""
 
 _SESSION: Final = {
     # JIT took 161 of the 167 ms of a query of rollups
     "jit": "off",
-    # end the transaction of a stopped collector, because its row locks block the others
+    # end the transaction of a stopped collector, because its row locks block other collectors
     "idle_in_transaction_session_timeout": "15s",
     # `NOT IN (SELECT …)` uses a hash table only if it is expected to fit into work_mem times this
     # factor. With a hash table, reading a minute of 400,000 requests per hour takes 0.2 s.
@@ -69,8 +69,8 @@ _LOCK: Final = 0x7461696C
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""SQL for the number of the advisory lock of one version of Tailspan. All schemas of a database
-share the advisory locks, so the number depends on the schema's name."""
+"""SQL for the number of the advisory lock of one version of Tailspan. The number depends on the
+schema's name, because all schemas of a database share the advisory locks."""
 
 
 class _Text(Dumper):
@@ -159,8 +159,8 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and then check the schema's revision.
 
-    An upgrade that excludes this revision finds the lock and stops. If it has already committed,
-    the check fails.
+    An upgrade that excludes this revision stops if it finds the lock. If the upgrade has already
+    committed, the check fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -207,8 +207,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows through a temporary table, because COPY has no ON CONFLICT.
 
-    Rows are inserted in the order of the key. Otherwise, collectors with the same rows could
-    deadlock.
+    Rows are inserted in the order of the key. In a different order, collectors with the same rows
+    could deadlock.
     """
     at = table.columns.keys().index(table.info[BY_DAY]) if BY_DAY in table.info else None
     known: set[Any] = set()

@@ -2,7 +2,7 @@
 
 Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
 for vacuum. The table `requests` has the partition `requests_earlier`. Each later day has a
-partition such as `requests_20261124`, which the writer adds with the day's first row.
+partition such as `requests_20261124`. The writer adds the partition with the day's first row.
 
 Tables of older versions have no partitions. They are divided while collectors write (`divide`).
 """
@@ -24,8 +24,8 @@ DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
 """In a new database, rows older than this number of days share one partition."""
 AHEAD_DAYS: Final = 3
-"""A table without partitions becomes one partition. It accepts rows up to this many days after the
-newest row. PostgreSQL must check the stored rows before that day."""
+"""A table without partitions becomes one partition. This partition accepts rows up to this many
+days after the newest row. PostgreSQL must check the stored rows before that day."""
 _LOCK_MS: Final = 2_000
 """Maximum wait for a table's lock."""
 _LOCK: Final = 0x64617973
@@ -144,9 +144,9 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 def divide(engine: Engine, table: Table) -> None:
     """Divide a table that an older version created into partitions, while collectors write to it.
 
-    1. Add a constraint. It refuses rows later than `AHEAD_DAYS` days after the newest row.
-    2. PostgreSQL checks the stored rows, without blocking readers or writers.
-    3. The table becomes a partition of a new table with the same name.
+    1. Add a constraint that refuses rows more than `AHEAD_DAYS` days after the newest row. 2.
+    PostgreSQL checks the stored rows, without blocking readers or writers. 3. The table becomes a
+    partition of a new table with the same name.
 
     After an interruption, the next deletion of old rows continues the division.
     """

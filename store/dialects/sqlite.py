@@ -51,8 +51,8 @@ SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Pages in the write-ahead log that trigger a checkpoint. With SQLite's defaults (1,000 pages, 2 MB
-of cache), the same pages are written repeatedly (benchmarks/ingest.py)."""
+"""Number of pages in the write-ahead log that triggers a checkpoint. With SQLite's defaults (1,000
+pages, 2 MB of cache), the same pages are written repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
 """Rows per statement. Fewer rows are slower, because each statement takes Python's global lock."""
 
@@ -106,7 +106,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         # connection would invalidate.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
-        # `_read_only` must check for each use whether another process writes to the database
+        # for each use, `_read_only` must check whether another process writes to the database
         options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
     engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -150,7 +150,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    For this change, SQLite does not wait for other processes' locks, so this function retries.
+    SQLite does not wait for other processes' locks during this switch, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -171,8 +171,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """A function that adds rows. It sorts rows by key, so that SQLite writes an index page once.
-    Plain tuples take half the time of dictionaries."""
+    """Return a function that adds rows. It sorts rows by key, so that SQLite writes an index page
+    once. Plain tuples take half the time of dictionaries."""
     one, many = _insert_statements(table)
     names = table.columns.keys()
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))

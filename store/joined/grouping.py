@@ -2,8 +2,8 @@
 
 Such rows have the same trace id. Without a trace context, they have the same request id. A client
 could choose the id of another tenant's request. Therefore model, adapter, tenant and number of
-prompt tokens must be equal too. If a row lacks one of these values, the other rows must agree on
-it. A chain contains the rows (hops) of one request.
+prompt tokens must be equal too. A row may lack one of these values. In this case, all other rows
+must have the same value. A chain contains the rows (hops) of one request.
 """
 
 import re
@@ -15,7 +15,7 @@ from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops. After this time, a prefill engine frees the request's KV cache.
+"""Maximum time between two hops. A prefill engine frees the request's KV cache after this time.
 Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows become separate requests, because a client may
@@ -149,7 +149,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 def _used(waiting: Sequence[ChainLink]) -> int:
     """Return how many of the waiting hops belong to the request of the next decode hop that
     answered. These are the first successful prefill, and the failed attempts before and directly
-    after it."""
+    after this prefill."""
     done = False
     for place, each in enumerate(waiting):
         answered = each.row["outcome"] in _ANSWERED

@@ -88,11 +88,11 @@ class JoinedRequest:
     Attributes:
         started_unix_ns: by the clock of the client, the router, or the engine that answered
             (`basis`).
-        phases: seconds of each phase, or None. They sum to `e2e_s`.
+        phases: seconds of each phase, or None. The phases sum to `e2e_s`.
         ttft_s: the user's TTFT, or None if no decode engine answered.
-        ttft_phases: seconds of each phase until the first byte. They sum to `ttft_s`.
+        ttft_phases: seconds of each phase until the first byte. These phases sum to `ttft_s`.
         first_content_s: the user's time to first content, or None.
-        joined_by: None for a single hop.
+        joined_by: the kind of id that joined the rows, or None for a single hop.
     """
 
     started_unix_ns: int

@@ -31,8 +31,7 @@ def joined_requests(
     Args:
         rows: rows of engines, without duplicates.
         outside: returns the reports about a chain. A report is ignored if it is shorter than the
-            time
-            of a hop until its last token.
+            time of a hop until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)

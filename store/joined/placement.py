@@ -67,9 +67,8 @@ def recomputes(row: Row, after_prefill: bool) -> bool:
     """Return whether a decode engine computed more than half of the prompt itself.
 
     Args:
-        after_prefill: whether another engine did the prefill. If so, a row without a number of
-            cached
-            tokens is assumed to have received the whole KV cache.
+        after_prefill: whether a prefill engine did the prefill. If so, a row without a number of
+            cached tokens is assumed to have received the whole KV cache.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:

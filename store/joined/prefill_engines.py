@@ -30,7 +30,7 @@ _Key = tuple[str, int | None]
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
     """The roles of the engines with a KV connector, computed once per minute.
 
-    A role is None if the engine does prefills and decodes, or if there is no evidence.
+    A role is None if the engine does both prefills and decodes, or if its role is unknown.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
 

@@ -142,8 +142,8 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return routers' reports by response id without vLLM's prefix. Without a trace context, only
-    this id connects a report with the engines' rows."""
+    """Map the response id without vLLM's prefix to the routers' reports. Without a trace context,
+    only this id connects a report with the engines' rows."""
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
@@ -162,8 +162,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this request if it contains the middle of the
-    last hop. If the only report overlaps no row, it is used too, because the router's clock is
-    wrong.
+    last hop. If there is only one report, and it overlaps no row, the router's clock is wrong. This
+    report is used too.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).

@@ -2,7 +2,7 @@
 
 vLLM's `kv_role` is the role: producers do prefills, and consumers do decodes. With NIXL
 (`kv_both`), the proxy chooses the role for each request. An engine then counts as the prefill
-engine if it returned at most one token and loaded none.
+engine of a request if it returned at most one token and loaded no tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ ARGUMENT: Final = "kv_transfer.kv_role"
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""The role that each engine with a KV connector reported. It is None for `kv_both`. The key's
-engine number is None for rows without an engine number."""
+"""Maps each engine with a KV connector to the role that it reported. The role is None for
+`kv_both`. The key's engine number is None for rows without an engine number."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:

@@ -2,8 +2,8 @@
 
 The decode engine's row gets the times of the joined request, measured at the engines. Reports of
 clients and routers are not used, because they may arrive after the request was counted. Earlier
-attempts are left out. Successful prefills with at most one token are left out too. A failed prefill
-is kept, because the user received the error.
+attempts, and successful prefills with at most one token, are left out. A failed prefill is kept,
+because the user received the error.
 """
 
 from collections.abc import Iterable, Sequence

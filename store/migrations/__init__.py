@@ -47,7 +47,7 @@ class Schema(NamedTuple):
     metadata: MetaData
     folder: str
     revision: Table
-    """Alembic's version table. A database with this table is a database of Tailspan."""
+    """The name of Alembic's version table. Only a database of Tailspan has this table."""
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
@@ -94,11 +94,11 @@ def has(engine: Engine, schema: Schema) -> bool:
 
 
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
-    """Check that a database has the newest revision of this version, or a newer compatible one.
-    Never writes.
+    """Check that a database has the newest revision of this version, or a newer compatible
+    revision. Never writes.
 
     Raises:
-        StoreError: the database has another revision, or was not created by Tailspan.
+        StoreError: the database has a different revision, or was not created by Tailspan.
         DatabaseMissing: the database is empty.
     """
     with engine.connect() as connection:
@@ -130,8 +130,7 @@ def upgrade_schema(
 
     Args:
         report: called at the start and end of an upgrade. Also called if a newer version upgraded
-            the
-            database.
+            the database.
 
     Raises:
         StoreError: the database cannot be upgraded, or was not created by Tailspan. Also raised if
@@ -175,9 +174,9 @@ def upgrade_schema(
 
 class _Found(NamedTuple):
     revision: str | None
-    """None if the schema does not exist yet."""
+    """The stored revision, or None if the schema does not exist yet."""
     oldest: str | None
-    """None if it is not recorded."""
+    """The oldest compatible revision, or None if it is not stored."""
 
     def serves(self, schema: Schema) -> bool:
         """Whether this version can use the database as it is."""

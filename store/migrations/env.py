@@ -28,7 +28,7 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # SQLite too can roll back changes of the schema, and `exclusively` holds the write lock
+    # SQLite can roll back changes of the schema too, and `exclusively` holds the write lock
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

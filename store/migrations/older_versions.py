@@ -1,9 +1,10 @@
 """Find the older versions of Tailspan that can use a database, and the older versions in use now.
 
-A database stores the oldest revision whose code can still use it. An upgrade that raises this
-revision must not run while an excluded version writes. Therefore, each collector announces its
-revision on each of its connections (`Dialect.announce`). In PostgreSQL, the announcement is a lock.
-A paused collector keeps its lock, and a dead collector loses it.
+A database stores the oldest revision whose code can still use it. An upgrade may raise this
+revision and so exclude older code. Such an upgrade must not run while the older code writes.
+Therefore, each collector announces its revision on each of its connections (`Dialect.announce`). In
+PostgreSQL, the announcement is a lock. A paused collector keeps its lock, and a dead collector
+loses it.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def announce(engine: Engine, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
-    """Keep code of the revisions from `first` to before `oldest` from connecting until the commit.
-    Return the revisions that are connected now."""
+    """Prevent connections of code with a revision from `first` to before `oldest`, until the
+    commit. Return the revisions that are connected now."""
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

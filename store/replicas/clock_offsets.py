@@ -1,9 +1,9 @@
 """Compute bounds for the offset between a server's clock and its clients' clocks.
 
-θ is the time by which the server's clock is ahead of the client's. The server receives a request
-after the client sent it, so θ ≤ (server's start − client's start). The client receives the answer
-after the server sent it, so θ ≥ (server's end − client's end). Both bounds hold for any network
-delay.
+θ is the time by which the server's clock is ahead of the client's clock. The server receives a
+request after the client sent it, so θ ≤ (server's start − client's start). The client receives the
+answer after the server sent it, so θ ≥ (server's end − client's end). Both bounds hold for any
+network delay.
 """
 
 from collections import defaultdict
@@ -40,8 +40,8 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """The bounds of each replica's clock offset, sorted by name.
 
-    They are medians over the requests that both the server and the client reported. Requests with
-    corrected timestamps are ignored. Replicas with fewer than `MIN_REQUESTS` are left out.
+    The bounds are medians over the requests that both the server and the client reported. Requests
+    with corrected timestamps are ignored. Replicas with fewer than `MIN_REQUESTS` are left out.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -75,7 +75,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
-    # a report with a duration shorter than the server's is about another request
+    # if a report's duration is shorter than the server's, it is about a different request
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

@@ -10,7 +10,7 @@ from telemetry.requests import Basis, Source
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
     """Sorted names of replicas with requests that only the engine core measured. One cause is
-    vLLM's Rust front end, which loads no plugins."""
+    vLLM's Rust front end, because it loads no plugins."""
     row = REQUESTS.c
     statement = (
         select(row.replica)

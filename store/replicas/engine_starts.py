@@ -12,8 +12,8 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A replica that stores no sample for this long is not real, because engines send samples every 5
-s. Its starts are deleted."""
+"""If no sample of a replica was stored for this long, the replica is not real. Engines send samples
+every 5 s. The replica's starts are deleted."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
 """Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""

@@ -11,8 +11,8 @@ from telemetry.starts import EngineStart
 
 
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
-    """The time of each replica's last sample in a window. One query per process is fast, because it
-    reads one entry of the index."""
+    """The time of each replica's last sample in a window. Each query reads one process's last entry
+    in the index, which is fast."""
     at = SAMPLES.c.at_unix_ns
     found: dict[str, int] = {}
     with reading(engine) as connection:

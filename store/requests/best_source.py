@@ -41,7 +41,8 @@ def counts(
 
 @lru_cache(maxsize=32)
 def _best_rows(from_unix_ns: int, to_unix_ns: int, with_probes: bool) -> ColumnElement[bool]:
-    """The condition is cached, because a page reads the same few windows many times."""
+    """Return the condition that selects the best rows. It is cached, because a page reads the same
+    few windows many times."""
     source = REQUESTS.c.source
     best = or_(
         source.not_in(_names(SECOND)),
@@ -128,7 +129,7 @@ def _ids_from_better_sources(
 
 @cache
 def _better() -> FromClause:
-    """The alias is cached, because creating it is slower than most queries."""
+    """Return the alias. It is cached, because creating it is slower than most queries."""
     return REQUESTS.alias("better")
 
 

@@ -1,4 +1,4 @@
-"""Read what clients and probes report about requests, by request id and trace id."""
+"""Read what clients and probes report about requests. Find reports by request id or trace id."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -55,7 +55,8 @@ class RequestIds:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """The condition of `has` in SQL. If there are many ids, it is true for all rows."""
+        """The SQL condition for rows for which `has` is true. If there are many ids, the condition
+        is true for all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
@@ -65,7 +66,7 @@ class RequestIds:
 
 
 class Reports:
-    """Clients' reports by request id. Reports without a request id are found by trace id."""
+    """Maps request ids to clients' reports. Reports without a request id are found by trace id."""
 
     def __init__(self, found: Iterable[tuple[str, ClientReport]]) -> None:
         self._by_id: dict[str, list[ClientReport]] = defaultdict(list)

@@ -1,8 +1,8 @@
 """Store the newest report of each request in flight, until the request's row arrives.
 
-Each change also marks the time steps to count again (`store.alerting.slo_marks`), in the same
-transaction. If a report arrives after the row, it is ignored, and retention deletes it. If a server
-ends without sending rows, its requests are counted from their last reports.
+The same transaction also marks the time steps to count again (`store.alerting.slo_marks`). If a
+report arrives after the row, it is ignored, and retention deletes it. If a server ends without
+sending rows, its requests are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,8 +81,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    If a request's row arrives during the query, the request may be missing here and in the rows
-    that the caller read. The next evaluation counts it.
+    If a request's row arrives during the query, the request may be missing here and also in the
+    rows that the caller read. The next evaluation counts the request.
     """
     report = IN_FLIGHT.c
     wanted = [report[name] for name in (*columns, *REQUEST_KEY)]

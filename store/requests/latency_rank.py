@@ -14,7 +14,8 @@ LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
 class LatencyRank(NamedTuple):
-    """The numbers of compared, faster and slower requests. `number` includes the request itself."""
+    """The numbers of compared, faster and slower requests. The compared requests include the
+    request itself."""
 
     number: int
     quicker: int

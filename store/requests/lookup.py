@@ -42,8 +42,8 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def find_requests(engine: Engine, words: str) -> pa.Table:
-    """Return up to `MAX_MATCHES` requests with an id, the earliest first. If the id is unknown, the
-    search reads every row."""
+    """Return up to `MAX_MATCHES` requests with an id, the earliest first. If no request has the id,
+    the search reads every row."""
     words = words.strip()
     rows: list[dict[str, Any]] = []
     if pair := _PAIR.fullmatch(words.lower()):

@@ -10,7 +10,7 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Requests are not found if they were received more than this long before the given request."""
+"""A request is not found if it was received more than this long before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
@@ -20,8 +20,8 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
     """The requests that were in an engine together with a given request, in order.
 
-    The given request is included. Hidden requests have masked names. If the replica is unknown,
-    only the request itself is returned.
+    The result contains the given request too. Hidden requests have masked names. If the replica is
+    unknown, only the given request is returned.
 
     Args:
         row: with the columns `OF_REQUEST`.

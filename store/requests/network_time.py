@@ -36,10 +36,10 @@ class NetworkTime:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """The seconds that each request spent outside the server, in the order of the table.
 
-    The result is the difference of the TTFTs if both are known and the response was streamed.
-    Otherwise, it is the difference of the E2Es. It is None without exactly one client report, or if
-    the HTTP edge was not measured. It is also None if the client's duration is shorter than the
-    server's.
+    If both TTFTs are known and the response was streamed, the result is the difference of the
+    TTFTs. For other requests, it is the difference of the E2Es. It is None if there is not exactly
+    one client report, or if the HTTP edge was not measured. It is also None if the client's
+    duration is shorter than the server's duration.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -48,7 +48,8 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[NetworkTime | None]:
-    """The same result as `networks`, with the client's spans. `whole` uses only the E2Es."""
+    """The same result as `networks`, with the client's spans. If `whole` is true, only the E2Es are
+    used."""
     reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
@@ -76,7 +77,7 @@ def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float
     as in `networks`.
 
     Args:
-        probes: with `trace_id`, `request_id` and `first_event_s`.
+        probes: a table with the columns `trace_id`, `request_id` and `first_event_s`.
     """
     found: list[float | None] = [None] * probes.num_rows
     wide = Window(

@@ -2,8 +2,8 @@
 
 A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole
 and replaces the stored bucket, so a repeated row counts once. If two processes build the same
-bucket, the second process finds the marks removed and discards its result. ClickHouse has no
-transactions, so there the second process marks the bucket again.
+bucket, the second process finds the marks removed and discards its result. In ClickHouse, which has
+no transactions, the second process marks the bucket again.
 """
 
 from dataclasses import dataclass
@@ -44,8 +44,8 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The numbers exclude buckets that cannot be built. `defect` is the first error of such a
-    bucket, or None."""
+    """The numbers of buckets, without the buckets that cannot be built. `defect` is the first error
+    of a bucket that cannot be built, or None."""
 
     built: int
     remaining: int
@@ -53,7 +53,7 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Each failed bucket's kind of rows, width in seconds, and start in unix seconds."""
+"""The kind of rows, width in seconds, and start in unix seconds of each failed bucket."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:

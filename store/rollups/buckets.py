@@ -1,7 +1,7 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell contains the requests of one label set (one value for each label), or of a group of label
-sets in a time step. Buckets can be merged in any order.
+A cell contains the requests of one label set (one value for each label) in a bucket. In a query, a
+cell contains the requests of one group in one time step. Buckets can be merged in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,8 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
 """A function that maps the number of durations in each cell (cells,) to the wanted ranks (cells,
-ranks). The smallest duration has rank 1. Ranks below 1 or above the number have no duration."""
+ranks). The smallest duration has rank 1. Ranks below 1, or above the number of durations, have no
+duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
@@ -30,7 +31,7 @@ _DENSE_EACH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RollupSums:
-    """The facts (count, sum, minimum, maximum) of each quantity, by cell.
+    """The facts (count, sum, minimum, maximum) of each quantity in each cell.
 
     `facts[quantity]` has the columns `tables.FACTS`: (cells, 4). A cell without values has (0, 0,
     ∞, −∞). Only latencies have a minimum and maximum.
@@ -53,7 +54,8 @@ class Sketches:
 
 @dataclass(frozen=True, slots=True)
 class RollupBucket:
-    """The rollup of a minute or an hour. A cell is the number of a label set (`number_of`)."""
+    """The rollup of a minute or an hour. A cell is identified by the number of its label set
+    (`number_of`)."""
 
     sums: Mapping[int, RollupSums]
     sketches: Mapping[tuple[str, int], Sketches]
@@ -107,7 +109,7 @@ def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValu
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> RollupSums:
-    """Sum the quantities of requests by cell. Negative values are included."""
+    """Sum the quantities of the requests in each cell. Negative values are included."""
     found, place = np.unique(cells, return_inverse=True)
     return sums_at(known_values(table, quantities), found, place)
 
@@ -169,7 +171,7 @@ def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
 
 
 def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
-    """Concatenate sums. Sums of the same cell are not added."""
+    """Concatenate sums. If two sums have the same cell, the result contains both."""
     names = several[0].facts if several else {}
     return RollupSums(
         _concatenate([each.cells for each in several]),
@@ -179,7 +181,7 @@ def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches. Sketches of the same cell are not merged."""
+    """Concatenate sketches. If two sketches have the same cell, the result contains both."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])
@@ -199,7 +201,7 @@ def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
 
 
 def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
-    """The indices of the wanted sketches' bins in the array of all bins, ascending."""
+    """The positions of the wanted sketches' bins in the array of all bins, ascending."""
     chosen = sizes[wanted].astype(np.int64)
     starts = (np.cumsum(sizes, dtype=np.int64) - sizes)[wanted]
     before = np.cumsum(chosen) - chosen

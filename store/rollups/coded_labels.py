@@ -19,7 +19,7 @@ class CodedLabels:
     """The labels of requests, in the order of LABELS.
 
     Attributes:
-        values: for each label, the code of each value.
+        values: for each label, a mapping from each value to its code.
         columns: for each label, the codes of the requests: (requests,).
     """
 
@@ -44,7 +44,7 @@ class CodedLabels:
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
         """Count the requests of each value of a label. For a label in `OWNED`, also find the tenant
-        that sent most requests of each value."""
+        that sent the most requests of each value."""
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()

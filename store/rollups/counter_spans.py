@@ -1,8 +1,8 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
 A span is a time range of one engine or GPU, with the first and the last value of each counter. It
-ends before a gap that is too long to be billed, and before a counter appears, disappears or
-decreases.
+ends before a gap that is too long to be billed. It also ends before a counter appears, disappears
+or decreases.
 """
 
 from collections.abc import Mapping, Sequence

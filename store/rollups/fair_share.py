@@ -1,6 +1,6 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-In each round, every owner receives one place, for its best candidate without a place.
+In each round, every owner receives one place for its best candidate that has no place yet.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Find the groups of a query's result that may be incomplete because of `_other`. Pure.
+"""Find the groups of a query's result that may lack requests. Pure.
 
-For example, requests with tenant `acme` and route `_other` may belong to any group with tenant
-`acme`. A group that has `_other` itself never counts as incomplete.
+If a label has too many values, rollups store the rarer values as `_other`. For example, requests
+with tenant `acme` and route `_other` may belong to any group with tenant `acme`. A group that has
+`_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from store.rollups.names import OTHER
 
 @dataclass(frozen=True, slots=True)
 class UnnamedRequests:
-    """Requests with `_other` in some labels: their number, and the start of their first bucket."""
+    """The number of requests with `_other` in some labels, and the start of their first bucket."""
 
     requests: int
     first_unix_s: int

@@ -1,9 +1,9 @@
 """For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
-Beyond the limit, some values become `_other`. A grouping with a label of `NAMED`, such as the
-tenant, replaces the model. All requests of a named tenant then keep the tenant's name. The grouping
-with every label replaces the labels of `_FOLDS`. Label sets are divided fairly between tenants
-(`fair_share.py`).
+Beyond the limit, some values become `_other`. In a grouping with a label of `NAMED`, such as the
+tenant, only the model becomes `_other`. All requests of a named tenant then keep the tenant's name.
+In the grouping with every label, the labels of `_FOLDS` become `_other`. Label sets are divided
+fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -40,14 +40,14 @@ _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels that each step replaces by `_other`, until a label set is within the limit."""
+"""The labels that each step replaces by `_other`. The steps end at a label set within the limit."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
-    """A label set's number. It is a hash, which is equal in all shards."""
+    """The number of a label set. It is a hash of the label set, so it is equal in all shards."""
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
@@ -115,7 +115,7 @@ class LabelSets:
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
         """Replace labels of `_FOLDS` by `_other` beyond the limit. `rows` are codes: (sets,
-        labels). `numbers` are the requests of each label set: (sets,)."""
+        labels). `numbers` are the numbers of requests of the label sets: (sets,)."""
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
             competes = _levels(coded, rows) == level

@@ -54,8 +54,8 @@ def _row(label: str, value: str, name: LabelValue) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, KnownLabelSet]:
-    """The label sets since a time. Label sets that occurred at or after `until_unix_s` are left
-    out."""
+    """The label sets that occurred since a time. Label sets that occurred at or after
+    `until_unix_s` are left out."""
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
         statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
@@ -67,8 +67,8 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """The label sets of a grouping by number (`label_sets.number_of`), at least for the wanted
-    numbers."""
+    """Map each number (`label_sets.number_of`) to its label set in a grouping, at least for the
+    wanted numbers."""
     columns = LABEL_SETS.c
     # the stored time of a label set's newest bucket may be up to an hour too early
     recent = and_(
@@ -126,7 +126,7 @@ def exported_tenants(engine: Engine) -> list[str]:
 
 
 def named_from(engine: Engine, label: str) -> dict[str, int]:
-    """Since when each named value of a label is stored under its name, in unix seconds."""
+    """The time in unix seconds since which each named value of a label is stored under its name."""
     statement = select(NAMES.c.value, NAMES.c.named_from_unix_s).where(
         NAMES.c.label == label, NAMES.c.named_from_unix_s.is_not(None)
     )

@@ -1,8 +1,8 @@
-"""Mark the buckets (minutes and hours) whose rollups must be built. Store since when their source
-data is complete.
+"""Mark the buckets (minutes and hours) whose rollups must be built. Store the time since which
+their source data is complete.
 
-The writer marks the minutes of new rows in the transaction of the rows. A build removes only the
-marks that existed before it read the rows. Requests and samples have separate marks.
+The writer marks the minutes of new rows in the transaction that writes the rows. A build removes
+only the marks that existed before it read the rows. Requests and samples have separate marks.
 """
 
 from collections import defaultdict
@@ -87,7 +87,7 @@ def unmark(
 def marked(
     engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> dict[int, list[int]]:
-    """The marks of each marked bucket, by the start of the bucket, in order."""
+    """Map the start of each marked bucket to its marks, in order of time."""
     marks = of.marks
     statement = select(marks.c.from_unix_s, marks.c.token).where(marks.c.width_s == width_s)
     found: dict[int, list[int]] = defaultdict(list)
@@ -122,9 +122,9 @@ def pending(
 def whole_from_unix_s(
     engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> int | None:
-    """Return since when the buckets' source data is complete, or None without rollups.
+    """Return the time since which the buckets' source data is complete, or None without rollups.
 
-    For the width DAY_S, return since when rollups per hour exist.
+    For the width DAY_S, return the time since which rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:

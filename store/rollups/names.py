@@ -22,8 +22,8 @@ ALIVE_S: Final = 86_400
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
-"""10,000 replicas are enough for a fleet of 5,000 that replaces each replica once a day (cost:
-`benchmarks/names.py`)."""
+"""Maximum number of names of each label. 10,000 replicas are enough for a fleet of 5,000 that
+replaces each replica once a day (cost: `benchmarks/names.py`)."""
 EXPORTED_TENANT: Final = "exported_tenant"
 """Pseudo-label for the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
@@ -42,8 +42,8 @@ class LabelValue:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
         newest_hour: in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
-        named_from_unix_s: since when the value is stored by name, or None if it is stored as
-            `_other`.
+        named_from_unix_s: the time since which the value is stored by name. None means that it is
+            stored as `_other`.
     """
 
     hours: int
@@ -81,7 +81,8 @@ class LabelValues:
     owned: bool = False
     known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """The values to write to `rollup_names`, or to delete if they are not in `known`."""
+    """The changed values. Values in `known` are written to `rollup_names`. Other values are
+    deleted."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that are stored by name."""

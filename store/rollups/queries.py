@@ -1,4 +1,4 @@
-"""Query rollups: counts, sums and quantiles of a window, by labels and over time.
+"""Query rollups: counts, sums and quantiles of a window, for each group of labels and time step.
 
 If a minute has no rollup, its requests are read. A quantile is the duration of one of the requests,
 with an error of up to 1 % (telemetry/sketches.py).
@@ -68,8 +68,8 @@ class TimeSteps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query of rollups. Results are by cell: one group of requests in one time step. Groups are
-    numbered as in `groups`."""
+    """A query of rollups. A result has one value for each cell, which is one group of requests in
+    one time step. Groups are numbered as in `groups`."""
 
     engine: Engine
     plan: RollupPlan
@@ -82,14 +82,14 @@ class Rollups:
     simulated: bool = False
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
-    """The group of each label set, by number."""
+    """Maps the number of a label set to its group."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
-    """The label sets of each grouping, by their numbers."""
+    """Maps the numbers of label sets to the label sets, for each grouping."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
-    """The requests with `_other`, by the values of the query's labels."""
+    """Maps the values of the query's labels to the requests with `_other`."""
     _older: bool = False
-    """Whether buckets of an older version were read. They are read from the grouping with all
-    labels."""
+    """Whether buckets of an older version were read. Such buckets are read from the grouping with
+    all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """The same query with other labels to group by."""
@@ -108,7 +108,7 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> IncompleteGroups:
-        """The groups that may be incomplete, and the number of requests that may be missing.
+        """The groups that may lack requests, and the number of requests that may be missing.
 
         Call `sums` first.
         """
@@ -134,8 +134,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Whether visible requests may be in hidden label sets, as their tenant or model is stored
-        as `_other`."""
+        """Whether some visible requests may be in hidden label sets, because their tenant or model
+        is stored as `_other`."""
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False
@@ -146,8 +146,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """The number of visible requests that the grouping with all labels stores under the hidden
-        tenant `_other`."""
+        """The number of visible requests that are hidden in the grouping with all labels, because
+        their tenant is stored as `_other`."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
@@ -361,13 +361,13 @@ def rollups(
 
     Args:
         window: range of `received_unix_ns`, widened to whole buckets.
-        by: labels to group by; empty for one group.
+        by: labels to group by. Without labels, there is one group.
         equals: required labels. None selects requests without the label.
-        unless: the value to exclude, by label.
+        unless: maps a label to the value to exclude.
         step_s: a multiple of a minute, or None for one step.
-        first_unix_s: the start of the first step; None for the start of the window.
+        first_unix_s: the start of the first step, or None for the start of the window.
 
-    Returns: None if the database has no rollups yet.
+    Returns: the query, or None if the database has no rollups yet.
 
     Raises:
         ValueError: rollups do not have a label, or the step is invalid.

@@ -112,7 +112,7 @@ def buckets_of(
     Args:
         label_sets: the known label sets. The bucket's new label sets are added.
 
-    Returns: the rollups, and their label sets by number (`label_sets.number_of`).
+    Returns: the rollups, and a mapping from numbers (`label_sets.number_of`) to label sets.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

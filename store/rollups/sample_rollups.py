@@ -21,10 +21,11 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Longer windows are read from rollups per hour. Idle energy can be computed only per minute."""
+"""Windows longer than this are read from rollups per hour. Idle energy can be computed only from
+rollups per minute."""
 MAX_BY_MINUTES: Final = 1_000_000
-"""Maximum number of engine minutes plus GPU minutes that are read. Each takes about 1 µs of CPU
-time (benchmarks/fleet_questions.py). If there are more, rollups per hour are read."""
+"""Maximum number of engine minutes plus GPU minutes that are read. Each minute takes about 1 µs of
+CPU time (benchmarks/fleet_questions.py). Above the maximum, rollups per hour are read."""
 _EDGE_S: Final = MINUTE_S
 """A window is extended by this time, to include the counters at its edges."""
 
@@ -38,7 +39,7 @@ class SampleRollups:
         self._engine = engine
 
     def build(self, width_s: int, start_unix_s: int) -> list[tuple[SampleKind, CounterSpans]]:
-        """Build a bucket: the counter spans of each kind of samples."""
+        """Build a bucket. It contains the counter spans of each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -77,11 +78,11 @@ class SampleRollups:
                     dialect.remove(connection, kind.rollups, and_(*which))
 
     def committed(self) -> None:
-        """Do nothing: there is no state."""
+        """Do nothing, because this object has no state."""
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Since when rollups of samples per hour exist, or None without rollups."""
+    """The time since which rollups of samples per hour exist, or None without rollups."""
     return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
@@ -137,7 +138,7 @@ def read_counter_spans(
 
 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
-    """The estimate is computed from the last minute of the range."""
+    """Estimate the number of minutes from the last minute of the range."""
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:

@@ -1,9 +1,9 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
-The row of a bucket stores the first and the last value of each counter, as parallel arrays. There
-is one element for each span. A span is a time range of an engine or GPU without interruption.
-Element i of the JSON list in `things` contains the key and the text of the engine or GPU of span i.
-Arrays are packed as in `tables.py`. An array without any value is NULL.
+A span is a time range of an engine or GPU without interruption. The row of a bucket stores the
+first and the last value of each counter in each span. The values are in parallel arrays, with one
+element for each span. Element i of the JSON list in `things` contains the key and the text of the
+engine or GPU of span i. Arrays are packed as in `tables.py`. An array without any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -22,7 +22,8 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class SampleKind(NamedTuple):
-    """A kind of samples. `key` identifies the engine or GPU. `about` is a text to store for it."""
+    """A kind of samples. `key` identifies the engine or GPU. `about` is a text that is stored for
+    it."""
 
     samples: Table
     key: tuple[str, ...]

@@ -160,7 +160,7 @@ def load_sketches(
     latency: str,
     grouping: int,
 ) -> StoredSketches:
-    """Load the sketches of the buckets that start in a time range, by label set."""
+    """Load the sketches of each label set, from the buckets that start in a time range."""
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,
         BINS.c.grouping == grouping,

@@ -55,10 +55,10 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first grouping has all labels. In some of its label sets, values
-are replaced by `_other`. The second grouping serves the most frequent queries. Each further
-grouping adds one label to the second. It has all requests of each named value of this label
-(decision 098). Buckets of older versions have only the first two groupings."""
+"""The labels of each grouping. The first grouping has all labels, but in some of its label sets,
+values are replaced by `_other`. The second grouping serves the most frequent queries. Each further
+grouping adds one label to the second grouping. It has all requests of each named value of this
+label (decision 098). Buckets of older versions have only the first two groupings."""
 
 
 class _Base64(TypeDecorator[bytes]):
@@ -119,7 +119,7 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # index in `GROUPINGS` of the first grouping with the label set; 0 in rows of older versions
+    # index in `GROUPINGS` of the first grouping with the label set, or 0 in rows of older versions
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
@@ -143,7 +143,7 @@ def marks_table(name: str) -> Table:
 
 
 def state_table(name: str) -> Table:
-    """The table that stores since when the source data of buckets is complete."""
+    """The table that stores the time since which the source data of buckets is complete."""
     whole = Column("whole_from_unix_s", BigInteger, nullable=False)
     return Table(name, METADATA, key_column("width_s"), whole)
 

@@ -1,7 +1,7 @@
 """Create the tables of the state.
 
-In older databases, the revisions of telemetry have created them; revision 0028 of telemetry records
-this.
+In older databases, the revisions of telemetry have created these tables. Revision 0028 of telemetry
+records this.
 """
 
 import sqlalchemy as sa

@@ -1,8 +1,9 @@
 """Divide PostgreSQL's tables of rows into days, and compress ClickHouse's columns.
 
 `store/dialects/postgresql_days.py` divides existing tables later, while collectors write, because
-PostgreSQL must read them completely. ClickHouse has no revisions: at a new schema version, Tailspan
-runs the statements of all tables, which add what is missing and set the compression.
+PostgreSQL must read the tables completely. ClickHouse has no revisions. When the schema version
+changes, Tailspan runs the statements of all tables in ClickHouse. These statements add what is
+missing and set the compression.
 """
 
 revision = "0031"
