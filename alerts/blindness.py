@@ -56,7 +56,7 @@ REASONS: Final[Mapping[str, BlindnessReason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""Reasons by key. The key is also the value of the alert's label `reason`."""
+"""Maps a key to a reason. The key is also the value of the alert's label `reason`."""
 
 
 def blind_to_probes(counts: EventCounts, probes: int) -> str | None:
@@ -68,7 +68,7 @@ def blind_because(counts: EventCounts, excluded: Mapping[str, int], requests: in
     """The key in `REASONS` of the reason why an objective is blind, or None.
 
     Args:
-        excluded: number of excluded requests by reason.
+        excluded: number of excluded requests for each reason.
         requests: number of all requests, selected or not.
     """
     for reason in HIDING:

@@ -105,7 +105,7 @@ def judge_pair(
     budget: Fraction,
     minimum_bad_events: int,
 ) -> State:
-    """Return that the pair of windows fires, or why it does not."""
+    """Return `FIRING`, or the state that explains why the pair of windows does not fire."""
     if long.counts.events and short.counts.events and not (long.counts.bad and short.counts.bad):
         return State.QUIET  # the usual case, without the division of fractions
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
@@ -123,7 +123,7 @@ def judge_pair(
 def judge(
     windows: Mapping[int, WindowCounts], policy: Policy, budget: Fraction
 ) -> dict[WindowPair, State]:
-    """State of every window pair. `windows` has the counts by window length in seconds."""
+    """The state of every window pair. `windows` maps a window's length in seconds to its counts."""
     return {
         pair: judge_pair(
             windows[pair.long_s],

@@ -53,7 +53,7 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """The values that `where` requires with `==`, by label."""
+    """Maps a label to the value that `where` requires with `==`."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())

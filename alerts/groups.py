@@ -48,8 +48,8 @@ def key(group: Group) -> str:
 
 
 LONGEST_KEY: Final = 2_000
-"""Maximum number of bytes. PostgreSQL indexes at most 2,704. A value of 256 characters needs at
-most 1,400."""
+"""Maximum length of a key in bytes. PostgreSQL indexes at most 2,704 bytes. A value of 256
+characters needs at most 1,400 bytes."""
 
 
 def read_key(text: str) -> Group:

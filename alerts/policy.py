@@ -21,7 +21,7 @@ SEVERITIES: Final = ("page", "ticket")
 MAX_BAD_RATIO: Final = Fraction(9, 10)
 """Limit of the share of bad events that a pair requires. Without it, an objective with a large
 budget would never alert. At a target of 90 %, a total failure burns at 10, below a factor of 14.4.
-With 10/10, a single good event would prevent the alert."""
+With a limit of 10/10, a single good event would prevent the alert."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ def read_secret(
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The
-            message
-            never contains a secret.
+            message never contains a secret.
     """
     given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
     if not given:

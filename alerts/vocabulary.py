@@ -15,8 +15,8 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The time of an evaluation, recorded while the counters exist. Its minimum over a window is when
-they first existed."""
+"""The time of an evaluation, recorded while the counters exist. Its minimum over a window is the
+time at which the counters first existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
 """The groups that are counted separately, for Prometheus queries with `by`."""

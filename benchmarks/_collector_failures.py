@@ -46,7 +46,8 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Seconds until a second collector held each lease that a failed collector held.
+        """For each lease that a failed collector held, the seconds until a second collector held
+        the lease.
 
         Args:
             lost: the time of each failure, and the failed collector as the holder of a lease
@@ -80,8 +81,8 @@ class RunOutcome:
 
     burns: int
     messages: Counter[str]
-    """The number of received messages by incident, transition, and whether the message is an
-    update."""
+    """The number of received messages for each incident and transition. Updates are counted
+    separately."""
     acknowledged: int
     lost: int
     doubled: int
@@ -101,7 +102,7 @@ def disturb(
     """Burn the error budget of each objective, and kill or stop collectors at random moments.
 
     Half of the failures hit the collector that sends notifications. Return the time and the kind of
-    each failure, and the collector as the holder of a lease.
+    each failure, and the failed collector as the holder of a lease.
     """
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []

@@ -33,7 +33,7 @@ HEADING: Final = (
 )
 
 Windows = Mapping[tuple[str, str], ServedWindow]
-"""The windows by configuration and traffic."""
+"""Maps a configuration and a traffic to the window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ CONFIGURATIONS: Final = {
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
-"""vLLM's arguments, in the order of the recording. The last is the usual configuration again, to
-show whether the machine's speed drifted."""
+"""vLLM's arguments, in the order of the recording. The last configuration repeats the usual
+configuration, to show whether the machine's speed drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
@@ -58,7 +58,7 @@ class ServedWindow:
 
 
 def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
-    """The traffic of each window by name. `rate_per_s` is the rate before the mix of requests
+    """Maps each window's name to its traffic. `rate_per_s` is the rate before the mix of requests
     changes."""
     usual = _mixed(PlannedTraffic(rate_per_s=rate_per_s), long_share=0.15)
     new = PlannedTraffic(

@@ -174,9 +174,8 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds to add to the latency of the baseline and to the latency of the window, before the ratio
-of the two latencies is computed. So an increase from 0.2 ms to 2 ms does not count as a tenfold
-increase."""
+"""Seconds to add to both latencies before the ratio of window to baseline is computed. So an
+increase from 0.2 ms to 2 ms does not count as a tenfold increase."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:

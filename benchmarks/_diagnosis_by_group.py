@@ -73,7 +73,7 @@ def compared(of: Everyone) -> Counter[str]:
 
 
 def table(found: Sequence[Everyone]) -> Iterator[str]:
-    """Yield lines with the counts by cause and by label.
+    """Yield lines with the counts for each cause and label.
 
     Cases without slow requests are omitted.
     """

@@ -102,9 +102,9 @@ _PARTS = {
 
 
 def true_share(of: DiagnosisResult, cause: str) -> float | None:
-    """Return the true share of a named cause, or 0 if the cause was not injected. But return None
-    for a cause that was not injected if a replay cannot distinguish this cause from an injected
-    cause or from a part of an injected cause."""
+    """Return the true share of a named cause. The share is 0 for a cause that was not injected.
+    Return None if the cause was not injected, but a replay cannot distinguish it from an injected
+    cause or its parts."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

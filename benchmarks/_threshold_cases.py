@@ -51,8 +51,8 @@ def arguments_of(description: str | None, cases: int, seed: int) -> argparse.Nam
 def results(
     arguments: argparse.Namespace, ask: Callable[..., Any], *more: object
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the kind of each case and the result of `ask(number, seed, kind, causes, *more)`, in
-    the order in which the cases end. Ctrl-C ends the iteration."""
+    """Yield each case's kind and the result of `ask(number, seed, kind, causes, *more)`. Cases are
+    yielded when they end. Ctrl-C ends the iteration."""
     kinds = kinds_of(arguments.cases, arguments.seed, None)
     with ProcessPoolExecutor(arguments.jobs) as pool:
         futures = {

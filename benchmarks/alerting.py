@@ -2,21 +2,22 @@
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-The rules are:
+Each rule sends a page on its own condition:
 
-- the pages of the built-in objective, on its burn rate and on absent counters;
-- the exact P99 is above the threshold for 5 minutes;
-- more than 5 % of the requests over 5 minutes are bad, for 5 minutes.
+- burn rate: the pages of the built-in objective, on its burn rate and on absent counters;
+- P99: the exact P99 is above the threshold for 5 minutes;
+- error rate: more than 5 % of the requests over 5 minutes are bad, for 5 minutes.
 
-While the target is down, the last two rules have no data and do not alert.
+While the target is down, the rules on P99 and on the error rate have no data and do not alert.
 
-A pair of days is a quiet day and a day with episodes of bad requests. There are ten episodes per
-day, one per day, or one per day with one request per minute. The last two kinds include hangs and
+A pair of days is a quiet day and a day with episodes of bad requests. A day has ten episodes, or
+one episode, or one episode and only one request per minute. Days with one episode include hangs and
 absences. During a hang, no request ends for 10 minutes, and then all hung requests are bad.
 docs/benchmarks.md defines when an episode deserves a page.
 
-- recall: episodes with an active page / episodes; only those that deserve a page.
-- precision: pages that were active during such an episode, or up to 5 minutes after it / pages.
+- recall: of the episodes that deserve a page, the share with an active page.
+- precision: the share of pages that were active during such an episode, or up to 5 minutes after
+  it.
 - delay: time from an episode's start to the page, unless a page was already active.
 
 The expected delay is the shortest factor · budget · long window / bad ratio of the policy's window
@@ -60,7 +61,7 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """Share of bad requests, duration, and when the counters report them."""
+    """Share of bad requests, duration, and when the counters report the bad requests."""
 
     name: str
     bad_ratio: float
@@ -228,7 +229,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
 def by_p99(days: Days, target: Fraction) -> list[SentPage]:
     """The pages that a rule on the P99 sends."""
     bad, events = _over_window(days)
-    # By the nearest rank, the P99 is bad if more requests are bad than have a rank above ⌈0.99·n⌉.
+    # The P99 (nearest rank) is bad if the bad requests outnumber the ranks above ⌈0.99·n⌉.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 

@@ -4,7 +4,7 @@
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed, and shortens the times between the trace's
+Each run draws an engine and a load from the seed. It shortens the times between the trace's
 arrivals until the engine has this load. The run replays the trace on a simulated server, and
 divides the replayed time into windows. Each window is compared with the time before it, for two
 objectives: 99 % of the first tokens within 500 ms, and 99 % of the requests within 50 ms per token.

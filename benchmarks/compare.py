@@ -49,8 +49,9 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values, as shares. Maxima: false verdicts at one look, and cases with a false verdict at
-any look. Minima: true changes found, and intervals that contain the true change."""
+"""Target values, as shares. `FALSE_ONCE` and `FALSE_EVER` are maxima: false verdicts at one look,
+and cases with a false verdict at any look. `FOUND` and `COVERED` are minima: true changes found,
+and intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40

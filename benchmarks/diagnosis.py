@@ -147,10 +147,10 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    The share of a cause is its Shapley value, divided by the increase of the latency from the
-    baseline to the window. The Shapley value is the mean of two increases of the latency. For the
-    first increase, this cause is added to a simulation without causes. For the second increase, it
-    is added to a simulation that already has the case's second cause.
+    The share of a cause is its Shapley value, divided by the latency's increase in the window. The
+    Shapley value is the mean of two increases of the latency. For the first increase, this cause is
+    added to a simulation without causes. For the second increase, it is added to a simulation that
+    already has the case's second cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

@@ -76,7 +76,7 @@ def main() -> int:
 def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Start Tailspan once, and measure.
 
-    Returns: the seconds until each event, and the CPU seconds by process until the last event.
+    Returns: the seconds until each event, and the CPU seconds of each process until the last event.
 
     Raises:
         TimeoutError: an event did not happen within the time limit.
@@ -149,7 +149,7 @@ def names_a_cause(engine: Engine) -> bool:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """The CPU time of a process and its descendants, by process name."""
+    """The CPU time of a process and its descendants, for each process name."""
     found = {"collector, evaluator": _own_s(pid)}
     for child in _descendants(pid):
         words = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")

@@ -33,7 +33,7 @@ DOES = {
     "collector.otlp.message_reader": "reads spans",
     "store.columns.adbc_process": "reads columns",
 }
-"""The roles of `tailspan up`'s child processes, by module."""
+"""Maps a module to the role of the child process of `tailspan up` that runs it."""
 
 
 class IngestResult(NamedTuple):
@@ -43,7 +43,7 @@ class IngestResult(NamedTuple):
     committed: int
     seconds: float
     cpu_s: dict[str, float]
-    """CPU seconds by role of the process."""
+    """CPU seconds of each role."""
     memory_mb: list[float]
     note: str = ""
 
@@ -80,7 +80,7 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """The CPU time of a process and its child processes, by role."""
+    """The CPU time of a process and its child processes, for each role."""
     used = {
         "receives, commits": process_cpu_s(pid),
         "child processes that have ended": _cpu_s(pid, 13),

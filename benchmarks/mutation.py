@@ -51,7 +51,7 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""For each name, a module, and the tests (in `tests/`) that should fail. The name is the seed."""
+"""Maps a name to a module and the tests (in `tests/`) that should fail. The name is the seed."""
 
 SEED = 18
 LIMIT_S = 300

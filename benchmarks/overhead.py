@@ -323,7 +323,8 @@ def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> 
 
 
 def compared(ours: list[float], native: list[float]) -> str:
-    """The ratio of the added CPU times, if native tracing adds CPU time."""
+    """The ratio of the CPU times that the plugin and native tracing add, if native tracing adds CPU
+    time."""
     if interval([native], lambda sample: statistics.mean(sample[0]))[0] <= 0:
         return "  ours / native      unknown: the cost of native tracing is within the noise"
     ratio = statistics.mean(ours) / statistics.mean(native)

@@ -57,8 +57,8 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Return the requests of one minute: four models, sixteen replicas and ten tenants of different
-    traffic."""
+    """Return the requests of one minute: four models, sixteen replicas, and ten tenants with
+    different amounts of traffic."""
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
     share = 1 / np.arange(1, TENANTS + 1)

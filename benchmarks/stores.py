@@ -106,7 +106,7 @@ SIZE = {
     "clickhousedb": "SELECT sum(bytes_on_disk) FROM system.parts"
     " WHERE active AND table = 'requests' AND database = currentDatabase()",
 }
-"""Queries that return the size of the requests and their indices in bytes, by database."""
+"""For each database, the query that returns the size of the requests and their indices in bytes."""
 
 
 def measure(url: str, rows: int) -> str:

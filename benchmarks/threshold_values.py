@@ -5,11 +5,11 @@
     python benchmarks/threshold_values.py --only slow_rank    only modules with this in their name
 
 The benchmark explains simulated cases (`diagnosis.py`). In half of them, the servers have
-properties that the fitted model does not have. For each comparison in `diagnosis/` with a numeric
-constant, the benchmark computes the value of the constant at which the comparison would have had
-the opposite result. The table shows quantiles of these values: first for cases without a fault,
-then for cases with faults. If nearly all values without a fault are on one side of a constant, the
-constant separates chance from a change.
+properties that the fitted model does not have. The benchmark reads each comparison in `diagnosis/`
+with a numeric constant. It computes the value of the constant at which the result of the comparison
+changes. The table shows quantiles of these values: first for cases without a fault, then for cases
+with faults. If nearly all values without a fault are on one side of a constant, the constant
+separates chance from a change.
 
 A comparison of arrays counts as one comparison, with the median of its values. The causes are not
 tested by replay.

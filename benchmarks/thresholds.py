@@ -7,9 +7,9 @@
 The benchmark changes each numeric constant of `diagnosis/`, one after another, and explains the
 same simulated cases (`diagnosis.py`) again. In half of the cases, the servers have properties that
 the fitted model does not have. Each constant is halved and doubled. If values are compared with the
-constant, it also gets a lowest and a highest value, one of which switches the condition off. The
-table shows in how many cases the outcome becomes wrong or right. If no value changes an outcome,
-the constant may be needless.
+constant, it also gets a lowest and a highest value. One of these values switches the condition off.
+The table shows in how many cases the outcome becomes wrong or right. If no value changes an
+outcome, the constant may be needless.
 
 In a case with one fault, the first named cause must be the injected cause. With two faults, the
 causes of both must be among the first three named causes. Without a fault, there must be no
@@ -107,7 +107,7 @@ def asked(
     number: int, seed: int, kind: str, causes: tuple[str, ...], variants: Sequence[Variant]
 ) -> tuple[bool, list[Variant]]:
     """Simulate a case. Return whether the case's outcome is right, and the changed constants that
-    make a right outcome wrong or a wrong outcome right."""
+    reverse the outcome."""
     case, requests, servers = simulated(number, seed, kind, causes)
     metric = alerted(requests, case.baseline, case.window)
     question = Question(metric, case.window, case.baseline)
@@ -150,7 +150,7 @@ def table(
     every: Sequence[NumericConstant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
     """Return the lines of the table. The constants that change the most outcomes come first. A cell
-    has two numbers: the outcomes that become wrong (-) and those that become right (+)."""
+    has two numbers: how many outcomes become wrong (-), and how many become right (+)."""
     asked_for = set(variants_of(every))
 
     def effect(each: NumericConstant) -> int:

@@ -70,7 +70,8 @@ class TimelineFault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from the start of a fault to the first alert of each kind, or None."""
+    """Seconds from the start of a fault to the first alert of each kind, or None if there is no
+    alert."""
 
     page_s: int | None
     ticket_s: int | None
@@ -250,10 +251,10 @@ def rules(fault: TimelineFault) -> str:
 
 
 def timeline(fault: TimelineFault, lasts_s: int | None = None) -> Timeline:
-    """Return when each rule set fires its first alerts.
+    """Return the time at which each set of rules fires its first alert.
 
     Args:
-        lasts_s: the observed time in seconds; None for the fault's `lasts_s`.
+        lasts_s: the observed time in seconds, or None for the fault's `lasts_s`.
 
     Raises:
         RuntimeError: promtool rejects the rules or the series.

@@ -5,7 +5,8 @@
 The model is fitted only from a simulated replica's telemetry. The change is simulated twice: with
 the same arrivals, and with other traffic of the same kind ("new traffic"). In 90 to 98 % of the
 cases, a 95 % interval should contain the value of the new traffic. In saturated cases, the changed
-replica cannot keep up. They are counted separately. A prediction must report the saturation.
+replica cannot keep up. Saturated cases are counted separately, and the prediction must report the
+saturation.
 """
 
 import argparse

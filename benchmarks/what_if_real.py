@@ -67,7 +67,7 @@ class Run:
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """The runs by name. `changed` is the value of max_num_seqs in the run that changes it."""
+    """Maps a name to a run. `changed` is the value of max_num_seqs in the run that changes it."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -90,7 +90,7 @@ class RunChange:
 
 
 def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
-    """The cases by name. For the arguments, see `runs_of`."""
+    """Maps a name to a case. For the arguments, see `runs_of`."""
     fewer, more = f"seats_{changed}", f"seats_{seats}"
     return {
         fewer: RunChange("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),

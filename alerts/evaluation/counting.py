@@ -52,11 +52,12 @@ from telemetry.requests import Source
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
 """The counts of a step are stored this many seconds after its end. Senders stop retrying long
-before."""
+before this time."""
 LONGEST_REQUEST_S: Final = 3600
 """Longer requests are missing from the stored counts."""
 MAX_GAP_S: Final = 300
-"""Counting begins after a longer gap in the data. `/metrics` counts later requests as late."""
+"""If the data has a longer gap, counting begins after the gap. If a request arrives later than this
+after its end, `/metrics` counts it as late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -146,7 +147,7 @@ class Tally(NamedTuple):
         return EventCounts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
-        """Number of excluded requests by reason.
+        """Number of excluded requests for each reason.
 
         Args:
             after_s: one of the `instants` that `read_tally` received, if any.
@@ -227,7 +228,7 @@ def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[HistoryBucket]:
-    """The counts in (from, to] by step, over all groups. Does not write to the store.
+    """The counts of each step in (from, to], over all groups. Does not write to the store.
 
     With time slices, the events of a step are the slices that end in the step.
 
@@ -329,8 +330,8 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     """Return an empty range at the instant at which counting begins, or None if there is no recent
     data.
 
-    Data is not recent if it ended more than `MAX_GAP_S` ago, and longer ago than it covers. A span
-    that was sent days late is an example.
+    Data is recent if it ended at most `MAX_GAP_S` ago. Older data is recent only if it covers at
+    least the time since its end. So a single span that was sent days late is not recent.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -382,11 +383,11 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Count an objective's requests or probes in (from, to], by bucket and verdict.
+    """Count an objective's requests or probes in (from, to], for each bucket and verdict.
 
-    A bucket includes the bad requests in flight that were last reported in it. Simulated requests
-    are counted separately. If `goodput` describes one group, the result has the counts of all
-    groups. Requests that were received before `received_from_s` are not read.
+    A bad request in flight counts in the bucket of its last report. Simulated requests are counted
+    separately. If `goodput` describes one group, the result has the counts of all groups. Requests
+    that were received before `received_from_s` are not read.
     """
     if isinstance(goodput, GoodProbes):
         return count_probes(engine, goodput, from_s, to_s, bucket_s, LONGEST_REQUEST_S)
@@ -434,8 +435,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # Read the requests in flight after the rows, so that no request is counted twice. The next
-    # evaluation counts a row that arrives in between.
+    # Read the requests in flight after the rows, so that no request is counted twice. If a row
+    # arrives between these reads, the next evaluation counts it.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])
@@ -450,7 +451,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight by bucket, simulation, and index of the group."""
+    """Count the bad requests in flight for each bucket and group index. Simulated requests are
+    counted separately."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

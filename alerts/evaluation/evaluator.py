@@ -46,15 +46,16 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Older missed instants are not evaluated, because an alert would be too late to help."""
+"""Missed instants longer ago than this are not evaluated, because an alert would be too late to
+help."""
 BEHIND_S: Final = 60
-"""If the last evaluation is further in the future than this, the clock was wrong. Otherwise, the
-evaluator waits."""
+"""If the last evaluation is further in the future than this, the clock was wrong. If it is nearer,
+the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""If counting old requests exceeds the interval, the next recount waits for this multiple of its
-duration. So a sender of old requests cannot delay an alert."""
+"""If a recount of old requests takes longer than the interval, the next recount waits. The wait is
+this multiple of the recount's duration. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
-"""Each instant is evaluated this much later, when its last rows have arrived."""
+"""Each instant is evaluated this many seconds later, because its last rows must first arrive."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Collectors commit up to a hundred transactions per second, so one read covers at least 20 s."""
 
@@ -103,7 +104,8 @@ class Evaluator:
         self.places.read(self._objectives)
 
     def evaluate(self, now_s: int) -> list[Incident]:
-        """Evaluate all instants up to `now_s`. Return the open incidents, and those that ended.
+        """Evaluate all instants up to `now_s`. Return the open incidents, and the incidents that
+        ended.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call continues.
@@ -132,10 +134,8 @@ class Evaluator:
     def _recount(self, now_s: int) -> bool:
         """Count the steps again that received requests since the last call.
 
-        Returns:
-            True if steps older than 2 · `SETTLED_S` are counted now. If these steps must wait,
-                their marks
-                stay.
+        Returns: True if steps older than 2 · `SETTLED_S` are counted now. If these steps must wait,
+        their marks stay.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -162,8 +162,7 @@ class Evaluator:
     ) -> int | None:
         """The time from which the stored counts are incomplete, or None without marks.
 
-        If `extend` is set, the history may begin earlier, if the data before its start is
-        continuous.
+        If `extend` is set, continuous data before the start of the history moves the start back.
         """
         if not marks:
             return None
@@ -280,7 +279,7 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """End the incidents that began in the future, and remove future instants from all others."""
+    """End incidents that began in the future. Remove future instants from all other incidents."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

@@ -36,7 +36,8 @@ REMEMBERED_HOURS: Final = 24
 MAX_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates for a place per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""The last week counts for a group with a place. Some groups have no requests at weekends."""
+"""For a group with a place, the hours of the last week count. Some groups have no requests at
+weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
@@ -79,7 +80,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class PlaceChanges:
-    """Groups that receive a place, and the groups that lose theirs."""
+    """Groups that receive a place, and groups that lose their place."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
@@ -94,7 +95,7 @@ def assign_places(
     """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
-        placed_hours: number of hours with requests of each group with a place.
+        placed_hours: maps each group with a place to its number of hours with requests.
         fixed: groups that keep their place.
     """
     placed: list[Group] = []

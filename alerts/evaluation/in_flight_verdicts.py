@@ -46,8 +46,7 @@ def columns_of_reports(
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
-    """The ended requests that were bad at their last report in flight. Only the stored rows
-    matter."""
+    """The ended requests that were bad at their last report in flight."""
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
     columns = {

@@ -1,8 +1,8 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose. Before the rise,
-the rate just met the objective. After it, the rate just triggers an alert. An incident ends with
-its last alert, after `QUIET_S` seconds without an alert.
+A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose. The assumed rate
+before the rise just meets the objective. The assumed rate after the rise just triggers an alert. An
+incident ends with its last alert, after `QUIET_S` seconds without an alert.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -31,7 +31,7 @@ class Incident:
         fired_s: time of the first alert.
         last_s: time of the last alert.
         peak_burn: the highest burn rate over the long window of the severity's shortest pair.
-        ended_s: `last_s` if the incident is over, otherwise None.
+        ended_s: `last_s` if the incident is over, or None while the incident is open.
         simulated: True if the alert fires only because of simulated requests.
     """
 

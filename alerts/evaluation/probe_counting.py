@@ -21,7 +21,7 @@ _HOUR_S = 3600
 def count_probes(
     engine: Engine, indicator: GoodProbes, from_s: int, to_s: int, bucket_s: int, lead_s: int
 ) -> list[SloCount]:
-    """The counts of verdicts on the probes that ended in (from, to], by bucket.
+    """The counts of verdicts in each bucket, for the probes that ended in (from, to].
 
     If `indicator` describes one group, the result has all groups. Probes that were due more than
     `lead_s` before `from_s` are not counted.

@@ -8,7 +8,8 @@ Expressions use Kleene's three-valued logic: a comparison with an unknown value 
 - A request is bad if it failed, or if the server refused it with 429, 5xx or without a status. Any
   other 4xx status is the client's error and does not count.
 - The latencies of a cancelled request are lower bounds (docs/decisions/012). The request is bad if
-  they miss the objective, and good if no continuation could miss it. Otherwise it is excluded.
+  these bounds miss the objective. It is good if no continuation could miss the objective. If
+  neither is certain, the request is excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """

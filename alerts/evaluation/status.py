@@ -19,9 +19,9 @@ class ObjectiveStatus:
         period: counts from the period's start to now.
         covered: share of the period that the counts cover.
         budget_left: negative if overspent.
-        burns: burn rates by window length in seconds.
+        burns: maps a window's length in seconds to its burn rate.
         exhausted_in_s: seconds until the budget is spent at the current burn rate (over
-            `burning_s`), or None if it lasts until a calendar period ends.
+            `burning_s`), or None if the budget lasts until a calendar period ends.
     """
 
     objective: Objective

@@ -150,7 +150,8 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """A field's values, and which are only lower bounds, or None if all values are exact."""
+    """A field's values, and a mask of the values that are lower bounds. The mask is None if all
+    values are exact."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)

@@ -88,7 +88,7 @@ class ChannelSender:
 
     @property
     def counts(self) -> dict[DeliveryResult, int]:
-        """Number of attempts since the start, by result."""
+        """Number of attempts since the start, for each result."""
         with self._lock:
             return dict(self._counts)
 

@@ -20,7 +20,8 @@ SILENT_S: Final = 300
 """A replica without samples for this long is gone. A running replica tries again within 300 s
 (`tailspan_vllm.export.retry`)."""
 MAX_OPEN: Final = 20
-"""Further hangs appear only on the Overview page and in Prometheus."""
+"""Maximum number of open hangs with notifications. All further hangs appear only on the Overview
+page and in Prometheus."""
 
 
 class Hangs:
@@ -110,7 +111,7 @@ class Hangs:
 
 
 def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
-    """The `firing` rows of hangs without a `resolved` row, by name."""
+    """Maps a hang's name to its `firing` rows. Hangs with a `resolved` row are left out."""
     rows = read_hangs(engine)
     over = {row.incident for row in rows if row.transition == Transition.RESOLVED}
     found: dict[str, list[Notification]] = {}

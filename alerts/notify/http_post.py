@@ -58,8 +58,8 @@ class ChannelResponse:
 
     @property
     def verdict(self) -> DeliveryVerdict:
-        """The verdict: delivered for a 2xx status, retried for 408, 429, 5xx or no response, and
-        otherwise refused."""
+        """The verdict. A 2xx status means delivered. A status of 408, 429 or 5xx, or no response,
+        means retry. Any other status means refused."""
         if self.final:
             return DeliveryVerdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:

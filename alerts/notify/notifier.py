@@ -35,7 +35,8 @@ REFRESH_S: Final = 60
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
 Outbox = dict[tuple[str, int, str, str], Notification]
-"""The outbox by severity, time of the first alert, transition and channel."""
+"""The rows of one objective. The key is the severity, the time of the first alert, the transition
+and the channel."""
 
 
 class Notifier:

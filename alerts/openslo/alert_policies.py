@@ -1,7 +1,8 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
 A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows.
-`lookbackWindow` is the long window. `alertAfter` is the short window, by default a twelfth.
+`lookbackWindow` is the long window. `alertAfter` is the short window, by default a twelfth of the
+long window.
 
 Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.

@@ -94,7 +94,7 @@ def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """The values of the only field of `by`."""
+    """The groups whose values `reserved` lists. `by` must have a single field."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:

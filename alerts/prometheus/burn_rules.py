@@ -34,7 +34,8 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
-"""The delay of the alert, so that a deployment can correct the fault."""
+"""The delay of the alert on a blind objective. During the delay, a deployment may correct the
+fault."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """A restarting target misses one or two scrapes, a minute apart by default."""
@@ -293,8 +294,9 @@ class _Rules:
 def absent_for_s(objective: Objective, counted: EventQueries) -> int:
     """Seconds after which missing counters send a page.
 
-    Missing counters may hide a total failure. So they page when a total failure would, minus
-    `counted.staleness_s`. That is after 2 minutes for a target of 99.9 %, and 8 minutes for 99 %.
+    Missing counters may hide a total failure. So they send a page when a total failure would, minus
+    `counted.staleness_s`. For a target of 99.9 %, this is after 2 minutes. For 99 %, it is after 8
+    minutes.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -68,8 +68,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 
     Raises:
         ExpressionError: Prometheus would reject the query, or the query does not count events over
-            a
-            window.
+            a window.
     """
     text = _normalised(text)
     _bound(text)

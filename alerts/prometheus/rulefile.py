@@ -99,7 +99,7 @@ def label_text(name: str) -> str:
 
 
 def number(value: Fraction) -> str:
-    """An exact PromQL number: a decimal if possible, otherwise a division."""
+    """An exact PromQL number: a decimal, or a division if no decimal is exact."""
     rest = value.denominator
     for prime in (2, 5):
         while rest % prime == 0:

@@ -23,11 +23,11 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Consecutive failures that switch hooks off. An incompatible hook fails this often in about a
-second."""
+"""Hooks are switched off after this many consecutive failures. An incompatible hook fails this
+often in about a second."""
 
 failures: Counter[str] = Counter()
-"""Failures of the plugin's own code by hook name."""
+"""Maps each hook's name to the failures of the plugin's own code."""
 
 _FAILED: Final = object()
 
@@ -94,8 +94,7 @@ class Hooks:
         Args:
             before: called with the original's arguments.
             after: called with the result of `before`, the original's result and its arguments. It
-                is not
-                called if the original raised.
+                is not called if the original raised.
             failed: called if `before` or `after` failed.
         """
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
@@ -152,7 +151,7 @@ class Hooks:
         if self._switched_off is not None:
             catch_exceptions("switch_off")(self._switched_off)()
 
-    # A separate function, because a `*given` parameter would take twice as long at every step.
+    # A `*given` parameter would take twice as long at every step, so this function is separate.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -211,8 +210,7 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 
     Args:
         position: the argument's position, used if no parameter has a name in `known_as`. The
-            position
-            of `self` is 0.
+            position of `self` is 0.
 
     Raises:
         TypeError: the function has no such parameter.

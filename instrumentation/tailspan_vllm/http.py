@@ -127,7 +127,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 
 
 def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
-    """The function that searches the rest of the answer, if any."""
+    """The function that searches the rest of the answer, or None if there is nothing to search."""
     if message["type"] == "http.response.start":
         exchange.answered(message)
         return None

@@ -41,8 +41,8 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""For each engine argument, totals that begin at 0 if the argument is set, and are unknown
-otherwise."""
+"""Maps an engine argument to totals. The totals begin at 0 if the argument is set. If the argument
+is unset, the totals are unknown."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy

@@ -1,4 +1,5 @@
-"""Copies the block hashes from which a request's prefix ladder is computed.
+"""Copies the block hashes from which a request's prefix ladder (`request/prefix_ladder.py`) is
+computed.
 
 vLLM hashes each full block of tokens together with all earlier blocks. The hash also includes the
 adapter, images and cache salt. Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to
@@ -14,7 +15,7 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Indices of the hashes to copy, by the number of digests of the ladder."""
+"""Entry n has the indices of the hashes to copy for a ladder of n digests."""
 
 
 class BlockHashes(NamedTuple):

@@ -6,8 +6,8 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Each request's share, by the prompt tokens of its inputs. Without these numbers, the shares
-    are equal."""
+    """Each request's share of the encoder's work, in proportion to the prompt tokens of its inputs.
+    If these tokens are unknown, the shares are equal."""
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:
         return {}

@@ -40,7 +40,7 @@ def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
 
 
 def sizes_of(scheduler: Any) -> dict[str, int]:
-    """Numbers of running and of waiting requests, by metric name."""
+    """Maps metric names to the numbers of running and waiting requests."""
     waiting = sum(map(len, _queues(scheduler)))
     return {names.RUNNING: len(scheduler.running), names.WAITING: waiting}
 

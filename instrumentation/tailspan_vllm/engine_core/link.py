@@ -46,7 +46,7 @@ FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine, one per API server."""
 
 ENGINES_LIMIT = 64
-"""Maximum number of connected engines, and of connection attempts per `discover`."""
+"""Maximum number of connected engines. `discover` makes at most this many connection attempts."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -181,7 +181,7 @@ class EngineEnd:
     def _packet(self, position: int) -> tuple[bytes, int]:
         framed: list[bytes] = []
         size = 0
-        # Access near the end of a deque is quick. Most front ends read there.
+        # Most front ends read near the end of the deque, where access is fast.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)

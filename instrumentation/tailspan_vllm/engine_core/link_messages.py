@@ -35,9 +35,9 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""After the numbers come the tier of the KV-cache load, the tokens per block, and the number of
-hashes. The tier is an index in `TIERS` plus one, or 0 if unknown. The hashes and the request id
-follow."""
+"""The struct begins with the numbers. Its last fields are the tier of the KV-cache load, the tokens
+per block, and the number of hashes. The tier is its index in `TIERS` plus one, or 0 if unknown. The
+hashes and the request id follow the struct."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -65,7 +65,7 @@ class RequestAccount(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
-    """Encode an account. A long request id is shortened as in the front end."""
+    """Encode an account. A long request id is shortened in the same way as in the front end."""
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
     held = account.waited.held if account.waited else None

@@ -1,11 +1,12 @@
-"""Records an engine core's steps, and sends accounts of its requests to the front ends.
+"""Records an engine core's steps, and sends each request's measurements (its account) to the front
+ends.
 
 `scheduler_hooks.py` catches exceptions. After an exception, the requests in the engine lose their
 accounts.
 
 In each step, this module computes only a few sums and loops over the requests in prefill. All other
-work is done ten times a second for several steps together. In each step, it would take three times
-as long. Running the model evicts this code from the CPU caches.
+work is done ten times a second, for several steps together. Work in each step would take three
+times as long, because the model evicts this code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -41,11 +42,11 @@ SAMPLE_S = 1.0
 """Interval of a busy engine's samples. An engine that becomes idle sends a sample at once."""
 
 TRACK_LIMIT = 65536
-"""Requests above this limit are not tracked, and have no account."""
+"""Maximum number of tracked requests. All other requests have no account."""
 
 STEPS_UNDER_WAY = 1024
-"""Pipeline parallelism has one running step per stage, and asynchronous scheduling adds one. At
-this number, the hook has missed the ends of steps."""
+"""If this many steps seem to run at once, the hook has missed the ends of steps. Pipeline
+parallelism has one running step per stage, and asynchronous scheduling adds one step."""
 
 UNSEEN_ENDS = 1024
 """If the ledger tracks this many requests more than the scheduler has, the hook has missed their
@@ -74,7 +75,7 @@ class EngineObserver:
 
     Args:
         ladders: whether to send the block hashes that prefix ladders need.
-        listener: reports the requests. None if a front end reports them.
+        listener: reports the requests, or None if a front end reports the requests.
     """
 
     def __init__(
@@ -270,7 +271,8 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """The last step with work for the request, or else the last ended step."""
+        """The last step with work for the request. If there is no such step, the last step that has
+        ended."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:

@@ -50,8 +50,8 @@ class QueueObstacles:
         self._adapters = None
 
     def held(self) -> Mapping[str, HoldReason]:
-        """Return why requests may not join the batch, by request id. Always empty before
-        vLLM 0.18."""
+        """Map the id of each ineligible request to the reason. The map is always empty before vLLM
+        0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -140,7 +140,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request lacks free blocks, if it has no cache hits."""
+        """Return whether there are too few free blocks for the request, assuming no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

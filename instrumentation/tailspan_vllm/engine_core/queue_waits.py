@@ -1,9 +1,9 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-The obstacle of a scheduling decision applies until the next decision. The time in between is added
-to the obstacle's running sum. A request's wait is the increase of the sums while it waits, so a
-step needs no work per waiting request. While a request may not join the batch, it is ineligible.
-Only ineligible time is recorded per request.
+The obstacle of a scheduling decision applies until the next decision. The time between the two
+decisions is added to the obstacle's running sum. A request's wait is the increase of the sums while
+it waits, so a step needs no work per waiting request. While a request may not join the batch, it is
+ineligible. Only ineligible time is recorded per request.
 
 This module is pure: callers pass timestamps of one monotonic clock.
 """
@@ -26,7 +26,7 @@ class Obstacle(IntEnum):
 
 
 class HoldReason(IntEnum):
-    """The reasons why a request is not eligible. All values except the last are indices in
+    """The reasons why a request is not eligible. All values except `OTHER` are indices in
     `HeldParts`."""
 
     KV_LOAD = 0
@@ -47,11 +47,11 @@ class QueueWait(NamedTuple):
 class _Wait:
     queued: float
     before: list[float] = field(default_factory=list)
-    """`Queue._sums` at the first decision after the arrival, plus their increase in the ineligible
-    time."""
+    """`Queue._sums` at the first decision after the arrival, plus the increase of the sums while
+    the request was ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
-    """Ineligible seconds by `HoldReason`, without the current period."""
+    """Ineligible seconds for each `HoldReason`, without the current ineligible period."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """`Queue._sums` at the time when the request became ineligible."""
@@ -93,13 +93,13 @@ class Queue:
     def decided(
         self, at: float, obstacle: Obstacle | None, held: Mapping[str, HoldReason]
     ) -> dict[str, HoldReason]:
-        """Record a scheduling decision. Then call `admitted` for each request that it admitted.
+        """Record a scheduling decision. The caller then calls `admitted` for each admitted request.
 
         Args:
             obstacle: the obstacle from now on, or None if no request waits.
             held: the reason of each ineligible request.
 
-        Returns: the new and the changed reasons, by request id.
+        Returns: the new and the changed reasons. The keys are request ids.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums

@@ -25,7 +25,7 @@ class RequestListener(Protocol):
         """Receive a request that has finished or been aborted."""
 
     def stepped(self, results: Any) -> None:
-        """Receive the outputs of a step, by front end."""
+        """Receive the outputs of a step for each front end."""
 
     def closed(self) -> None:
-        """Stop: the hooks are switched off, and no more events follow."""
+        """Stop, because the hooks are switched off. No more events follow."""

@@ -24,7 +24,8 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     Args:
         make_observer: called when the scheduler is created. At the first request, the front ends
             already look for the observer's link.
-        early: whether to observe from then on, and not from the first request.
+        early: True to observe from the creation of the scheduler, False to observe from the first
+            request.
 
     Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.

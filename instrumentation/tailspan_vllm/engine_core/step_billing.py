@@ -101,7 +101,8 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """A request's billed time up to step `last`. None of the request's steps may be dropped."""
+        """A request's billed time up to step `last`. The sums of all the request's steps must still
+        be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

@@ -1,8 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-A share is the difference of two running sums over the steps. So its CPU time grows with the number
-of prefill chunks, not of tokens. The oldest steps are dropped. A phase that began in a dropped step
-is not split.
+A share is the difference of two running sums over the steps. So the CPU time of a share grows with
+the number of prefill chunks, not of tokens. The oldest steps are dropped. A phase that began in a
+dropped step is not split.
 
 This module is pure: callers pass timestamps of one monotonic clock.
 """
@@ -66,7 +66,8 @@ class RequestEngineTime(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """The encoder's seconds of `prefill.own`, or None if the engine has no encoder."""
+    """The part of `prefill.own` that the encoder took, in seconds, or None if the engine has no
+    encoder."""
 
 
 class Ledger:
@@ -218,8 +219,8 @@ class Ledger:
         """Split a request's prefill and decode into parts.
 
         Args:
-            last: the last step that ended before the request ended; None for the newest step.
-            paid: the newest step with work for the request; None if this is `last`.
+            last: the last step that ended before the request ended, or None for the newest step.
+            paid: the newest step with work for the request, or None if it is the step `last`.
 
         Returns: seconds, or None if the request's first steps were dropped. If the request ended
         during its first step, the result has a bill but no parts.
@@ -281,7 +282,8 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Seconds lost to preemptions before the first token, and after it.
+        """Seconds lost to preemptions before the first token, and seconds lost after the first
+        token.
 
         The lost time begins at a preemption. It ends when the discarded work has been computed
         again.
@@ -319,8 +321,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # In some steps, the request has no work. Except after a preemption, this time is divided
-        # among the other requests' prefill and decode, in proportion to their work.
+        # In some steps, the request has no work. Except after a preemption, the time of these steps
+        # is divided among the other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -394,9 +396,9 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> RequestPhaseParts:
-    """Return parts that sum to `total`. `others_decode` is the rest. The other parts may exceed
-    `total`, because of rounding or of work that the model lacks. Then `own` and `others_prefill`
-    are scaled down. The rest is measured."""
+    """Return parts that sum to `total`. `others_decode` is the remainder. The other parts may
+    exceed `total`, because of rounding or because the model lacks some work. Then the modelled
+    parts, `own` and `others_prefill`, are scaled down."""
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)
     modelled = own + others_prefill

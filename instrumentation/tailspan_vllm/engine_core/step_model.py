@@ -106,7 +106,7 @@ class FittedStepModel:
         return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
     def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
-        """Seconds of a step's duration that are a stall, or 0 within the usual noise.
+        """Seconds of a step's duration that are a stall. The result is 0 within the usual noise.
 
         If all recent steps took longer than predicted, the machine has become slower. This is not a
         stall.

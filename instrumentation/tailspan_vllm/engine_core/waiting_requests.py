@@ -76,7 +76,7 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """If there are more than `most` requests, remove those that vLLM no longer has."""
+        """If there are more than `most` requests, remove the requests that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 

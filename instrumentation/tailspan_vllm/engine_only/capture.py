@@ -217,5 +217,6 @@ def _load(scheduler: Any) -> dict[str, Number]:
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:
-    """Never called: requests without an HTTP exchange are not reported while in flight."""
+    """This is never called, because requests without an HTTP exchange are not reported while in
+    flight."""
     raise NotImplementedError

@@ -16,7 +16,8 @@ from tailspan_vllm.request.text_limits import bounded_id
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""The operation by prefix of the request id. Requests with other prefixes are text completions."""
+"""Maps a prefix of the request id to the operation. Requests with other prefixes are text
+completions."""
 
 
 class Ended(NamedTuple):

@@ -60,7 +60,7 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes at its start. The fingerprint leaves them out."""
+"""Values that the engine computes at its start. The fingerprint leaves these values out."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -74,8 +74,8 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """The effective values, without unset arguments. The keys are names such as
-    `scheduler.max_num_seqs`."""
+    """The effective values of the arguments. Unset arguments are left out. The keys are names such
+    as `scheduler.max_num_seqs`."""
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
         for part, argument_names in table.items():

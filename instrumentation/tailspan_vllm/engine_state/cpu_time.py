@@ -28,7 +28,7 @@ class Processors:
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """The CPU seconds of this process and of the machine, by metric name."""
+        """Maps metric names to the CPU seconds of this process and of the machine."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
@@ -43,7 +43,7 @@ class Processors:
         return totals
 
     def core(self, process: int | None) -> dict[str, float]:
-        """The CPU seconds of an engine core's process, by metric name."""
+        """Maps metric names to the CPU seconds of an engine core's process."""
         if process is None:
             return {}
         try:

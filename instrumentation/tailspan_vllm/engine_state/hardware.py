@@ -12,12 +12,12 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MAX_LOADING_S = 3_600.0
-"""Six times VLLM_ENGINE_READY_TIMEOUT_S (600 s). An older process created the engine long after its
-own start."""
+"""Six times VLLM_ENGINE_READY_TIMEOUT_S (600 s). If a process is older, it created the engine long
+after its own start."""
 
 
 class Machine(NamedTuple):
-    """The device's name, the number of devices per engine, and the model's shape, by key."""
+    """The device's name, the number of devices per engine, and the model's shape."""
 
     device: str | None
     gpus: int | None

@@ -30,7 +30,7 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Transfers to and from an offloading tier count in total and by direction."""
+"""Transfers to and from an offloading tier are counted in total, and for each direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
         "op_size": names.KV_OFFLOAD_LOAD_BYTES,
@@ -48,7 +48,7 @@ _MAX_DEPTH: Final = 4
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
-    """The amounts transferred since the previous statistics, by metric name."""
+    """Maps metric names to the amounts transferred since the previous statistics."""
     sums: dict[str, int | float] = {}
     for name, amount in _amounts(stats, _MAX_DEPTH):
         sums[name] = sums.get(name, 0) + amount

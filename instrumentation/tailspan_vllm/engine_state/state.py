@@ -49,8 +49,8 @@ class EngineState:
         """A copy that later steps do not change.
 
         Args:
-            hook_failures: the failures in this process, by hook.
-            drops: the number of requests that are not reported, by reason.
+            hook_failures: maps each hook to its number of failures in this process.
+            drops: maps each reason to the number of requests that are not reported.
         """
         return replace(
             self,

@@ -123,7 +123,7 @@ class AccountJoin:
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # An offline LLM has no stat logger, from which the model's name would come.
+            # An offline LLM has no stat logger that reports the model's name.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()

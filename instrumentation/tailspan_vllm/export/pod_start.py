@@ -57,8 +57,8 @@ class PodStart:
         self._parts: dict[str, float] | None = None if settings.kubernetes else {}
 
     def parts(self) -> dict[str, float] | None:
-        """Seconds by attribute name, or None until the API has answered. The result is empty if
-        they are unknown."""
+        """Maps attribute names to seconds, or None until the API has answered. The result is empty
+        if the parts are unknown."""
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MAX_WAIT_S
             threading.Thread(target=self._ask, name="tailspan-kubernetes", daemon=True).start()

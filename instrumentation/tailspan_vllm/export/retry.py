@@ -18,7 +18,7 @@ JITTER: Final = 0.2
 exporters have the same limit."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""During a longer pause, the queue could overflow."""
+"""Longest pause that a receiver may request. During a longer pause, the queue could overflow."""
 
 
 class Backoff:

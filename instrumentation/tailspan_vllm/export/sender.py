@@ -40,12 +40,12 @@ READ_S: Final = 0.2
 takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
-"""The link is busy if this many requests of this process have ended since the last read, or if the
-last read returned more than twice this many messages.
+"""The link is busy if this many requests of this process have ended since the last read. It is also
+busy if the last read returned more than twice this many messages.
 
-An engine that becomes idle after each request sends two packets per request, and the socket's
-buffer holds 93 packets of 1,000 bytes. Accounts that do not fit into the buffer wait in the engine
-until the next request.
+An engine that becomes idle after each request sends two packets per request. The socket's buffer
+holds 93 packets of 1,000 bytes. Accounts that do not fit into the buffer wait in the engine until
+the next request.
 """
 
 SAMPLE_S: Final = 1.0
@@ -62,7 +62,7 @@ REFUSED_SHARE: Final = 4
 """The limit of the queue of refused requests is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits of reported unauthenticated requests: on average, and in one burst."""
+"""Limits of reported unauthenticated requests: an average per second, and a number in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 

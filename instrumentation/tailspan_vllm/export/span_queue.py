@@ -20,7 +20,7 @@ FAILED: Final = "failed"
 
 
 class Drops:
-    """Counts dropped items by reason. Thread-safe."""
+    """Counts dropped items for each reason. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """The totals by reason. The reason "full queue" is always included."""
+        """The total for each reason. The reason "full queue" is always included."""
         with self._lock:
             return dict(self._counts)
 

@@ -91,7 +91,8 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""gRPC's own pause (default: up to two minutes) would be added to the outbox's pause."""
+"""gRPC's longest pause before it connects again. The default (up to two minutes) would be added to
+the outbox's pause."""
 
 
 def post_to(destination: Destination) -> Post:

@@ -16,13 +16,14 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""The attribute with the `Flight`, on a `RequestState` and its stats."""
+"""The attribute of a `RequestState`, and of its stats, that contains the `Flight`."""
 
 OPEN = "_tailspan_open"
-"""The attribute with the states of unfinished requests by id, on an `OutputProcessor`."""
+"""The attribute of an `OutputProcessor` that maps ids to the states of unfinished requests."""
 
 _LEFT_OVER = 1024
-"""Stale entries of `OPEN` are removed when it exceeds twice vLLM's own states by this number."""
+"""If `OPEN` has more than this plus twice as many entries as vLLM's states, its stale entries are
+removed."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -164,8 +165,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """The states of unfinished requests. An abort removes requests from vLLM's own dictionary.
-    Copying that dictionary before each abort would take quadratic time."""
+    """The states of unfinished requests. An abort removes requests from vLLM's own dictionary. A
+    copy of vLLM's dictionary before each abort would take quadratic time."""
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
         states = {}

@@ -48,7 +48,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of `ScopeSpans`. Its events must have no attributes."""
+    """Encode a span as a field of `ScopeSpans`. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value

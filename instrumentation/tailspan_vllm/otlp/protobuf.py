@@ -19,7 +19,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""A cache by tag, key and value. It is cleared when it is full."""
+"""Cache of encoded attributes: first by tag, then by name and value. A full cache is cleared."""
 
 
 def varint(value: int) -> bytes:

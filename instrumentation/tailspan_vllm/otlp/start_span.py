@@ -82,10 +82,10 @@ def span_of_parts(
     """The span of a start.
 
     Args:
-        parts: the parts in seconds, by attribute name.
+        parts: maps attribute names to the parts in seconds.
         began_unix_ns: when the first part began.
         seed: determines the ids.
-        failure: why the start failed, by attribute name.
+        failure: maps attribute names to the values that describe the failure.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,

@@ -21,8 +21,8 @@ from tailspan_vllm.request.answer_markers import (
 )
 
 _NEWLINE: Final = b"\n"
-"""The end of a line. vLLM sends every event as one ASGI message. It has one or two lines, and an
-empty line."""
+"""The end of a line. vLLM sends every event as one ASGI message with one or two lines and an empty
+line."""
 
 CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
@@ -51,7 +51,7 @@ def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
 
 
 class Flights(Protocol):
-    """The requests to the engine of one exchange, as in `Exchange.flights`."""
+    """The engine requests of one exchange, as in `Exchange.flights`."""
 
     def __len__(self) -> int: ...
 
@@ -143,7 +143,7 @@ class StreamedAnswer:
         self._stats, self._flights = None, ()
 
     def _kind_of(self, body: bytes) -> int | None:
-        """The kind of one event. Content comes before any other kind in the same event."""
+        """The kind of one event. If an event has content and a different kind, return content."""
         for kind, marker in _by_kind(self._markers):
             after = end_of(body, marker)
             if after is not None:

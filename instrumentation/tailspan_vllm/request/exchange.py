@@ -145,7 +145,7 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The router's template (such as /v1/responses/{id}) if the router set it, otherwise the
+        """The router's template, such as /v1/responses/{id}. If the router set no template, the
         path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)

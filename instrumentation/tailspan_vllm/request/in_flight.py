@@ -59,8 +59,8 @@ class InFlight:
             self._flights.pop(flight, None)
 
     def begun_by_engine(self) -> dict[int | None, float]:
-        """The monotonic time at which each engine's oldest request entered. The key is None if no
-        engine is chosen."""
+        """Maps each engine to the monotonic time at which its oldest request entered. The key None
+        stands for requests without a chosen engine."""
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
             found.setdefault(flight.engine, flight.added)
@@ -78,7 +78,7 @@ class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
     If it is unknown which engines have requests, the newest step of any engine counts for all
-    engines. Otherwise, an idle engine would seem to hang.
+    engines. Without this rule, an idle engine would seem to hang.
     """
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class LastStep:
     def gauges(
         self, states: Sequence[EngineState], in_flight: InFlight | None
     ) -> dict[int, dict[str, Number]]:
-        """The gauges by engine. Call this once a second. `in_flight` is None if requests are not
-        recorded."""
+        """The gauges of each engine. Call this once a second. `in_flight` is None if requests are
+        not recorded."""
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
             self._begun = now

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 
 class RequestPhaseParts(NamedTuple):
-    """Seconds of a prefill or decode phase, by cause.
+    """Seconds of a prefill or decode phase that each cause took.
 
     - own: the time that the steps would have taken if this request had been alone in the engine.
     - others_prefill, others_decode: time added by other requests' work in the same steps.
@@ -78,8 +78,8 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """The size over all tensor-parallel ranks, and the tier. If there are several tiers, the tier
-    is the last of them in `TIERS`."""
+    """The size of a KV-cache load over all tensor-parallel ranks, and its tier. If a load has
+    several tiers, `tier` is the tier with the highest index in `TIERS`."""
 
     size_bytes: int | None
     tier: str | None

@@ -2,8 +2,8 @@
 
 Two requests with the same digest at a position have the same tokens up to the position. So a replay
 can compute cache hits without any prompt. The answer is included, because the next prompt of a
-conversation contains it. The key is a secret of the deployment. Without it, it cannot be checked
-whether a ladder belongs to a given prompt.
+conversation contains it. The key is a secret of the deployment. Without the key, a ladder cannot be
+matched to a given prompt.
 """
 
 from base64 import urlsafe_b64encode
@@ -35,8 +35,8 @@ HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""A digest has four characters. Among 10,000 other prompts with the same beginning, one prompt has
-the same digest by chance with a probability of 0.06 %."""
+"""A digest has four characters. With a probability of 0.06 %, one of 10,000 other prompts with the
+same beginning has the same digest by chance."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -59,8 +59,8 @@ class LadderKey:
 
         Args:
             hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt and of the
-                prefixes at
-                `POSITIONS`. If two servers' hashes are not comparable, their first hashes differ.
+                prefixes at `POSITIONS`. If two servers' hashes are not comparable, their first
+                hashes differ.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

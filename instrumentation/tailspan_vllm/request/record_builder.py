@@ -1,6 +1,6 @@
 """Builds the record of a request outside the server's event loop.
 
-Building a record in a batch takes a third of the time that it takes separately.
+In a batch, a record takes a third of the time of a separately built record.
 """
 
 import re
@@ -20,7 +20,7 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_LIMIT = 256
-"""Maximum number of timestamps in a span (20 kB). `preemptions` counts all."""
+"""Maximum number of preemption times in a span (20 kB). `preemptions` counts all preemptions."""
 
 BuildRecord = Callable[[], RequestRecord]
 

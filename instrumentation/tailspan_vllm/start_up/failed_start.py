@@ -26,8 +26,8 @@ ENDED: Final = "exit"
 
 
 class FailedStart(NamedTuple):
-    """A failed start: parts in seconds by attribute name, the last part, and the exception's class
-    or `ENDED`."""
+    """A failed start. `parts` maps attribute names to seconds. `reached` is the part in which the
+    start failed. `reason` is the exception's class or `ENDED`."""
 
     engine: int
     parts: dict[str, float]

@@ -214,8 +214,8 @@ def _config_of_worker(wrapper: Any) -> Any:
 def compile_s(worker: Any) -> float:
     """The seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation (the default on a GPU). Otherwise, they
-    are the longest of torch's nested timers.
+    vLLM counts these seconds if it controls the compilation (the default on a GPU). If vLLM does
+    not count them, the result is the longest of torch's nested timers.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

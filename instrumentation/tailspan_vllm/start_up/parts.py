@@ -15,9 +15,10 @@ from tailspan_vllm.start_up.process import FirstProcess
 def parts_of(
     first: FirstProcess, engine: EngineInstants, served: float | None
 ) -> dict[str, float] | None:
-    """The parts in seconds by attribute name, or None if the instants are not in order.
+    """Maps attribute names to the parts in seconds, or None if the instants are not in order.
 
-    `served` is when the HTTP server was ready, in monotonic seconds, or None if there is none.
+    `served` is when the HTTP server was ready, in monotonic seconds, or None without an HTTP
+    server.
     """
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)

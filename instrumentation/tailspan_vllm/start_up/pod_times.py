@@ -20,7 +20,8 @@ _Interval = tuple[float, float]
 def parts_before(
     pod: Any, events: Any, container: str | None, began_unix_ns: int
 ) -> dict[str, float]:
-    """Seconds by attribute name. The result is empty if the times are unknown or not in order.
+    """Maps attribute names to seconds. The result is empty if the times are unknown or not in
+    order.
 
     After a restart of the container, the only part is the time since the previous container ended.
 
@@ -73,8 +74,8 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 
 
 def _pulls(events: Any) -> list[_Interval] | None:
-    """Return None if the events are absent or incomplete. An image on the node has no event
-    `Pulling`."""
+    """Return the image pulls, or None if the events are absent or incomplete. An image on the node
+    has no event `Pulling`."""
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
         return None
