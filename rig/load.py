@@ -1,6 +1,6 @@
 """A load client for an OpenAI-compatible server.
 
-Each request has its own traceparent. With it, you can find the request's row in Tailspan.
+Each request has its own traceparent, by which Tailspan's row of the request can be found.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """

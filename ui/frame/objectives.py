@@ -17,7 +17,7 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""Maximum number of parsed sets of files. Each edit that a reader tries on the SLOs page is a set."""
+"""Maximum number of parsed sets of files. Each edit tried on the SLOs page is one set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Whether an incident's objective counts probes. The page cannot explain these incidents."""
+        """Whether an incident's objective counts probes. If so, the page cannot explain it."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
