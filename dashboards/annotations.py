@@ -10,8 +10,8 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""How long a mark lasts. On a dashboard of 30 days, Grafana evaluates the query only every 4 min or
-so. It would miss shorter marks."""
+"""How long a mark lasts. On a dashboard of 30 days, Grafana evaluates the query about every 4 min.
+It would miss shorter marks."""
 LOOKBACK: Final = "10m"
 """A restart with the same configuration gets no mark if it takes less than this time. vLLM waits at
 most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
@@ -56,7 +56,7 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """A query for the configurations and versions that did not run in the `SHOWN` before.
+    """A query for the configurations and versions that run now, but did not run `SHOWN` ago.
 
     The first configuration of a new replica counts as new. The query has no result if Tailspan
     started less than `SHOWN` ago.

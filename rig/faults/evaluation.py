@@ -26,7 +26,7 @@ class ExplanationResult:
     """The causes that the diagnosis found, sorted by their share of the increase."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """For each cause, the ends of the 95 % interval of its share. It is empty without a replay."""
+    """For each cause, the lowest and the highest plausible share. It is empty without a replay."""
     not_replayed: str | None
     """The reason why the shares are only estimates. It is None if the shares come from a replay."""
     tail_share: float | None

@@ -110,7 +110,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """For each server that is one engine of several, the engine (see `Imbalance`)."""
+    """For each server that is only one engine of its replica, this engine. `Imbalance` defines
+    servers."""
 
     @property
     def servers(self) -> int:

@@ -156,8 +156,8 @@ class RootCauseData:
 
     @property
     def whole(self) -> Window:
-        """The range from the baseline's start to the window's end. If they are far apart, it is
-        only the window."""
+        """The range from the baseline's start to the window's end, or only the window if they are
+        far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
