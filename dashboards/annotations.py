@@ -11,7 +11,7 @@ from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
 """How long a mark lasts. On a dashboard of 30 days, Grafana evaluates the query about every 4 min.
-It would miss a mark shorter than this interval."""
+It would miss shorter marks."""
 LOOKBACK: Final = "10m"
 """A restart with the same configuration gets no mark if it takes less than this time. vLLM waits at
 most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
@@ -35,8 +35,8 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
     return (
         Annotation(
             "Deploys",
-            # An engine that is only scraped has no `config`. An engine's version arrives up to 30 s
-            # after its configuration.
+            # If an engine is only scraped, its `config` is empty. The version of an engine arrives
+            # up to 30 s after its configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
             "{{replica}} began to run vLLM {{version}} with configuration {{config}}",
@@ -56,7 +56,7 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """A query for configurations and versions that did not run before the last `SHOWN`.
+    """A query for the configurations and versions that run now, but did not run `SHOWN` ago.
 
     The first configuration of a new replica counts as new. The query has no result if Tailspan
     started less than `SHOWN` ago.

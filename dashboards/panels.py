@@ -19,7 +19,8 @@ class GrafanaUnit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """At a burn rate of 1, the error budget lasts exactly for the objective's period."""
+    """The unit of burn rates. At a burn rate of 1, the error budget lasts exactly for the
+    objective's period."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"
@@ -60,7 +61,8 @@ HIGHEST: Final[Mapping[GrafanaUnit, float]] = {
     GrafanaUnit.HERTZ: 1e11,
     GrafanaUnit.USD: 1e7,
 }
-"""The highest plausible value of each unit, for checks of the queries. The lowest is 0."""
+"""The highest plausible value of each unit, for checks of the queries. The lowest plausible value
+is 0."""
 
 
 class PanelKind(StrEnum):
@@ -109,10 +111,10 @@ class Panel:
     thresholds: tuple[ColourThreshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
     latency: str = "ttft"
-    """The latency that the link to the explorer selects."""
+    """The latency that the explorer shows when the reader follows the panel's link."""
     page: str = "requests"
     most: float | None = None
-    """The highest value of the scale, or None to fit the data."""
+    """The top of the panel's scale, or None to fit the scale to the data."""
     signed: bool = False
     """Whether the scale may begin below 0."""
 

@@ -32,13 +32,13 @@ def buckets(histogram: LatencyHistogram, where: str) -> str:
 
 
 def native(histogram: LatencyHistogram, where: str) -> str:
-    """Observations per second as a native histogram. There is no result for classic buckets."""
+    """Observations per second as a native histogram. Classic buckets give no result."""
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """A part divided by the whole. There is no result where the whole is 0."""
+    """A part divided by the whole. The query has no result where the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 

@@ -30,12 +30,12 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """An upload failed. The message explains how to fix the problem."""
+    """An upload failed. The message says how to fix the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushChange:
-    """The result of a push, or of a dry run, for one object."""
+    """What a push, or a dry run, did with one object."""
 
     what: str
     action: str
@@ -208,7 +208,7 @@ class _AbsentError(PushError):
 
 @contextmanager
 def _refusals(url: str, request: str) -> Iterator[None]:
-    """Raise PushError with one sentence for each error of the client library."""
+    """Convert each error of the client library to a PushError with one sentence."""
     try:
         yield
     except GrafanaException as error:

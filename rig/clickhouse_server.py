@@ -1,7 +1,7 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-The server supports only the queries and inserts that Tailspan's driver sends. It executes one
-statement at a time.
+The server supports only the queries and inserts that Tailspan sends. It executes one statement at a
+time.
 
 python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
@@ -26,7 +26,8 @@ from rig.install import ProgramUnavailableError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
-"""The parameters that the server itself reads. All others are settings or values of the query."""
+"""The parameters that the server itself reads. All other parameters are settings or values of the
+query."""
 _NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _PLAIN: Final = "TabSeparated"

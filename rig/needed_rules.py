@@ -1,6 +1,6 @@
 """Finds the Prometheus rules that a check needs.
 
-In promtool, most rules of an objective are expensive. A subquery over 30 days has 43,200 steps.
+promtool needs much time for most rules of an objective. A subquery over 30 days has 43,200 steps.
 """
 
 import re

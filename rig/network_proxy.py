@@ -1,7 +1,7 @@
 """A TCP proxy that delays, cuts, resets or stalls connections.
 
-The proxy records the real delay of each chunk. On a busy machine, it is longer than requested.
-Times are on the monotonic clock.
+The proxy records how long it really delayed each chunk. On a busy machine, the real delay is longer
+than the requested delay. Times are on the monotonic clock.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 _CHUNK_BYTES: Final = 65_536
 _RESET: Final = pack("ii", 1, 0)
-"""SO_LINGER with a time of zero: close() then sends RST instead of FIN."""
+"""SO_LINGER with a time of zero. With this option, close() sends RST instead of FIN."""
 
 
 class DelayedChunk(NamedTuple):
@@ -25,7 +25,7 @@ class DelayedChunk(NamedTuple):
 
 
 def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
-    """The chunk with the first event of each response. A new header starts a new response."""
+    """For each response, the chunk with the first event. A new header starts a new response."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")

@@ -34,7 +34,7 @@ def answers(
 ) -> list[PanelAnswer]:
     """The results of all panels' queries over the last `range_s` seconds.
 
-    If `one` is set, each dashboard variable has only its first value. Otherwise it has all values.
+    If `one` is set, each dashboard variable has only its first value. If not, it has all values.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -58,7 +58,7 @@ def answers(
 def marked(
     here: MonitoredTailspan, board: Board, shown: str = SHOWN
 ) -> dict[str, list[dict[str, str]]]:
-    """The labels of a dashboard's current annotations, by the annotation's name.
+    """For each kind of annotation, the labels of a dashboard's current marks.
 
     Args:
         shown: how long a dashboard shows the mark of a deploy, as a PromQL duration.

@@ -17,7 +17,7 @@ from rig.ports import free_port
 USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
 _WITHOUT_PRIVILEGES = 65_534
-"""An unprivileged user that Linux distributions provide."""
+"""A user without privileges that Linux distributions provide."""
 
 
 class PostgreSQL:
@@ -91,8 +91,7 @@ class PostgreSQL:
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server. "immediate" simulates a crash; "fast" ends the connections, then stops
-        the server."""
+        """Stop the server. "immediate" simulates a crash. "fast" first ends all connections."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:

@@ -57,12 +57,12 @@ class Program:
 
     @property
     def printed(self) -> str:
-        """The complete output so far."""
+        """The output until now."""
         return self.output.read_text(errors="replace")
 
     def wait_for(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Wait until the output matches a pattern. Return the match's last group, or the whole
-        match.
+        """Wait until the output matches a pattern. Return the last group of the match. If the
+        pattern has no group, return the whole match.
 
         Raises:
             ProgramError: the program ended first, or the time limit was exceeded.
@@ -78,8 +78,8 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal if there is one. Wait for the end of the program, and return its exit
-        status."""
+        """Wait for the end of the program, and return its exit status. Send a signal first if one
+        is given."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)

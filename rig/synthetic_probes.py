@@ -12,9 +12,9 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe, ProbeOutcome
 
 REGIONS: Final = {"eu-west": 0.02, "ap-south": 0.18}
-"""Network round-trip time in seconds, by region."""
+"""For each region, the network round-trip time in seconds."""
 ENDPOINTS: Final = {"claude": 0.0004, "llama": None}
-"""Price of one probe in US dollars, by endpoint."""
+"""For each endpoint, the price of one probe in US dollars."""
 EVERY_S: Final = 1.0
 FAILS_ONE_IN: Final = 40
 

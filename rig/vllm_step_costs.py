@@ -1,8 +1,7 @@
-"""Prints vLLM's estimates of bytes and FLOPs for some steps, and the reported model shape.
+"""Prints vLLM's estimates of bytes and FLOPs for some steps, and the plugin's model shape.
 
-The plugin reports this shape. Run the module inside vLLM's own environment: `python
-vllm_step_costs.py DIR...`. Each folder contains a model's config.json. The output has one JSON
-object per line.
+Run the module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
+contains a model's config.json. The output has one JSON object per line.
 """
 
 import json
@@ -14,8 +13,8 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of each step: the tokens in the step, the context tokens with them, and whether it
-is prefill."""
+"""The requests of each step. For each request: the tokens in the step, the context tokens after the
+step, and whether it is prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class SourceTree:
-    """The modules under a folder, by path relative to it: `vllm/v1/request.py`."""
+    """The modules under a folder. The key is the path relative to the folder, such as
+    `vllm/v1/request.py`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -33,7 +34,8 @@ class SourceTree:
         return self._modules[path]
 
     def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
-        """The class with this name. The first of these modules that defines it is used."""
+        """The class with this name. If several of these modules define it, the first module is
+        used."""
         for path in paths:
             module = self.module(path)
             node = module.classes.get(name) if module else None
@@ -57,12 +59,12 @@ class Module:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """The module's top-level classes by name."""
+        """Maps a name to the top-level class with this name."""
         return {node.name: node for node in self.node.body if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """The names that `from a.b import c as d` imports: d → (a/b.py, c)."""
+        """The imported names. For `from a.b import c as d`, it maps d to (a/b.py, c)."""
         return {
             alias.asname or alias.name: (node.module.replace(".", "/") + ".py", alias.name)
             for node in ast.walk(self.node)
@@ -168,7 +170,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """The values of all `name=` arguments in a module. `{}` replaces computed parts."""
+    """The values of all `name=` arguments in a module. `{}` replaces each computed part."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:

@@ -10,7 +10,7 @@ from rig.contract.table import CONTRACT, FIRST, HOOKS, LAST, Hook
 COMMAND = "python -m rig.contract"
 
 Findings = dict[str, RequirementFinding]
-"""The findings for one version. The keys are `Hook.what`."""
+"""The findings for one version. A key is the `what` of a `Hook`."""
 
 
 def check(tree: SourceTree) -> Findings:
@@ -41,7 +41,7 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
     """The findings as a page for the docs.
 
     Args:
-        unread: for each version that could not be read, the reason.
+        unread: maps each version that could not be read to the reason.
     """
     first, last = (f"{major}.{minor}" for major, minor in (FIRST, LAST))
     parts = [

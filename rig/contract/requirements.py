@@ -34,7 +34,7 @@ class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
-        """Check the modules of a source tree that `where` names."""
+        """Check the requirement in the modules that `where` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,7 @@ class RequiredMethod:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Whether the plugin's replacement accepts this call. It has the parameters `takes` and any
-        others."""
+        """Whether the plugin's method accepts this call. Its leading parameters are `takes`."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -176,7 +175,8 @@ class ProcessName:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A function whose source must contain one of these texts, as `ast.unparse` writes it.
+    """A function whose source must contain one of these texts, in the form that `ast.unparse`
+    writes.
 
     If `never` is set, the source must contain none of these texts.
     """

@@ -1,7 +1,7 @@
 """Finds and downloads vLLM's published sources with pip's client, without building them.
 
-`pip download` would run the build backend of a source archive. This module uses only pip's classes
-for the index and for HTTP sessions. pip's proxy, certificate and credentials apply.
+`pip download` would run the build code of a source archive. This module uses only pip's classes for
+the index and for HTTP sessions. pip's settings for proxies, certificates and credentials apply.
 """
 
 import hashlib
@@ -31,10 +31,9 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders to store. There are more than needed, so that new requirements rarely need a
-download."""
+"""The folders to store. Some are not needed yet, so new requirements rarely need a download."""
 FILE_LIMIT_BYTES = 4_000_000
-"""Larger files are not read. vLLM's largest module is less than a tenth of this size."""
+"""Larger files are not read. vLLM's largest module has less than a tenth of this size."""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
@@ -216,7 +215,7 @@ def open_index() -> Iterator[Index]:
 
 
 def keep(archive: Path, folder: Path) -> int:
-    """Unpack the Python files under `KEPT`, and return their number.
+    """Unpack the Python files in the folders `KEPT`, and return the number of files.
 
     The archive's top folder is removed from the paths. Only regular files are written, and only
     inside `folder`.
@@ -271,7 +270,7 @@ class Cache:
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, report: Progress) -> Path:
-        """The sources of a release. They are downloaded if the cache lacks them.
+        """Return the sources of a release. Download them if the cache does not contain them.
 
         Raises:
             NoSourceError: the sources are not available.

@@ -968,7 +968,8 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""The class of each `VllmConfig.<part>_config`, and its attributes in the fingerprint."""
+"""For each part of `VllmConfig`, such as `cache_config`, its class and the attributes in the
+fingerprint."""
 
 _FINGERPRINT = (
     Hook(

@@ -1,4 +1,4 @@
-"""All faults of a real server, by the cause that the diagnosis should find."""
+"""All faults of a real server, named after the cause that the diagnosis should find."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def faults_of(
     A fault has the same random values alone and as part of a pair.
 
     Args:
-        rate_per_s: mean rate of the usual traffic. The seed changes it by up to 1/16.
+        rate_per_s: mean rate of the usual traffic. The seed changes the rate by up to 1/16.
         output_tokens: minimum and maximum output tokens of a usual request.
     """
     usual = PlannedTraffic(

@@ -18,7 +18,7 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The pairs of faults, and the latency to explain for each pair."""
+"""For each pair of faults, the latency to explain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ class ExplanationResult:
     """The causes that the diagnosis found, sorted by their share of the increase."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The lowest and the highest plausible share of each cause. It is empty without a replay."""
+    """For each cause, the lowest and the highest plausible share. It is empty without a replay."""
     not_replayed: str | None
-    """Why the shares are estimates from the step ledger; None if they come from a replay."""
+    """The reason why the shares are only estimates. It is None if the shares come from a replay."""
     tail_share: float | None
-    """The share of the requests that were explained, or None if all were explained."""
+    """The share of the requests that `explain` analysed, or None if it analysed all requests."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -43,12 +43,12 @@ class ExplanationResult:
 
     @property
     def share(self) -> float | None:
-        """The largest share of a cause; None if no cause was found."""
+        """The largest share of a cause, or None if no cause was found."""
         return self.shares[0] if self.shares else None
 
     @property
     def first(self) -> str | None:
-        """The cause with the largest share; None if no cause was found."""
+        """The cause with the largest share, or None if no cause was found."""
         return self.found[0] if self.found else None
 
     @property

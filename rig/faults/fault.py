@@ -10,7 +10,7 @@ from rig.faults.traffic import PlannedTraffic
 
 
 class DisturbedServer(Protocol):
-    """What a fault may do to the server."""
+    """The operations that a fault may perform on the server."""
 
     def engine_cores(self) -> list[int]:
         """The process ids of the server's engine cores."""
@@ -44,7 +44,8 @@ class ServerFault:
     arguments_after: tuple[str, ...] | None = None
     """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients may connect late. If so, the fault's window ends with the last response."""
+    """Whether clients may connect late. If they may, the fault's window ends with the last
+    response."""
     notes: dict[str, float] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""Sends each request at its own time, even if earlier requests are still unanswered.
+"""Sends each request at its planned time, even if earlier requests are still unanswered.
 
 A client that waits for responses sends fewer requests to a slow server. The server's queue would
 then stay short.

@@ -42,7 +42,7 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures the CPU time of other processes since the meter's creation."""
+    """Measures the CPU time that other processes have used since the meter was created."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -59,7 +59,7 @@ class Meter:
 
 
 def _read() -> tuple[float, float]:
-    """CPU time in seconds of all CPUs, and CPU time in seconds of this program's processes."""
+    """The CPU time of all CPUs, and the CPU time of this program's processes, in seconds."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -74,7 +74,8 @@ def _read() -> tuple[float, float]:
 
 
 def wait_for_quiet(patience_s: float = PATIENCE_S) -> None:
-    """Wait until other processes have left the machine idle for two seconds, with a time limit."""
+    """Wait until other processes have left the machine idle for two seconds. The wait has a time
+    limit."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         meter = Meter()

@@ -75,8 +75,8 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffi
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens of
-    each."""
+    """Send prompts of a hundred kilobytes. The API server passes only the last hundred tokens of
+    each prompt to the engine."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return ServerFault(

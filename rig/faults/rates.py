@@ -50,7 +50,8 @@ def tenant_flood(draw: random.Random, severity: float, usual: PlannedTraffic) ->
 
 
 def decode_batch_growth(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send more requests with long contexts, all decoded at the same time in a large batch."""
+    """Send more requests with long contexts. The server decodes them all at the same time in a
+    large batch."""
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,

@@ -1,7 +1,7 @@
 """Records faults. A server runs under its usual load, and then under a fault.
 
-Each fault has its own database, and its ground truth is stored beside the database. Faults with the
-same server arguments share a server. Faults with the same usual traffic share its recording.
+Each fault gets its own database, with the ground truth beside it. Faults with the same server
+arguments share a server. Faults with the same usual traffic share the recording of this traffic.
 """
 
 import json
@@ -26,7 +26,7 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 EXPORTED_S = 7.0
-"""Seconds to wait until the database has the last data. Servers export every five seconds."""
+"""Seconds to wait until all data is in the database. Servers export every five seconds."""
 
 
 class RecordingError(Exception):
@@ -35,7 +35,7 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordedInterval:
-    """A period in Unix seconds, and the number of CPUs that other processes used."""
+    """Start and end in Unix seconds, and the number of CPUs that other processes used."""
 
     begun_s: float
     ended_s: float
@@ -169,7 +169,7 @@ def record(
     log_line: Callable[[str], None],
     command: Sequence[str] = (),
 ) -> list[Path]:
-    """Record each fault into its own folder inside `folder`, and return these folders.
+    """Record each fault into its own folder inside `folder`, and return the folders.
 
     Args:
         command: see `rig.serve.command`.

@@ -15,7 +15,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTraffic:
-    """A stream of requests, with optional additional streams."""
+    """A stream of requests. Further streams may be added to it."""
 
     rate_per_s: float
     prefix_tokens: int = 640
@@ -23,7 +23,8 @@ class PlannedTraffic:
     prefix."""
     shared: bool = True
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Minimum and maximum prompt tokens after the prefix. The distribution is uniform."""
+    """Minimum and maximum number of prompt tokens after the prefix. All numbers between them are
+    equally likely."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True

@@ -18,7 +18,7 @@ redirects these links.
     baseline=…/…                start and end of the baseline; default: the previous range
     baseline=24h                the same range 24 hours earlier
     decide=size                 detect incidents by the latency's growth, not by SLOs
-    by=hour                     compliance by the hour; default: by the day
+    by=hour                     show compliance for each hour; default: for each day
     per=model                   label by which costs are grouped; default: the tenant
     change=rate=1.5x,replicas=3 What if: the changes
     sweep=max_num_seqs=16..512  What if: the values to predict one by one
@@ -66,15 +66,15 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Former page names, which older links contain, and the present names."""
+"""Maps the former page names in older links to the present names."""
 
 _SETTINGS: Final = (
     *("measure", "incident", "decide", "by", "per", "change", "sweep", "region", "endpoint"),
     *("quantile", "budget"),
 )
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum characters of an incident. For a group of an SLO, an incident contains label values of up
-to 256 characters each."""
+"""Maximum characters of an incident's name. The name of an incident of a group contains label
+values of up to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 

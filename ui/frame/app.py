@@ -123,7 +123,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Show the spinner only for a new view, because it moves the page for a moment.
+        # The spinner moves the page for a moment, so show it only for a new view.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -172,7 +172,7 @@ def _objectives(engine: Engine) -> Objectives:
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """Show the incident in the address.
 
-    The address does not change, so the reader need not press Back once more.
+    The address does not change. A changed address would require the reader to press Back twice.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():

@@ -1,6 +1,6 @@
 """Slow answers of live pages. A thread computes each answer once for all viewers.
 
-A page shows the newest finished answer, and starts the computation of the next.
+A page shows the newest finished answer, and starts to compute the next answer.
 """
 
 import logging
@@ -19,7 +19,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""An answer is small, because it contains no row per request."""
+"""Maximum number of stored answers. An answer is small, because it contains no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -32,7 +32,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Background:
-    """Answers by subject, and a thread that computes one answer at a time."""
+    """Maps each subject to its newest answer. A thread computes one answer at a time."""
 
     _kept: OrderedDict[Hashable, _Kept] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,8 +51,8 @@ class Background:
     ) -> Future[None] | None:
         """Compute an answer in the thread, unless this version is already computed.
 
-        If an answer about the subject is being computed, no further computation starts. Failures
-        are logged. After a store error, the version is computed again.
+        If the thread is already computing an answer about the subject, this call starts nothing.
+        Failures are logged. After a store error, the version is computed again.
 
         Args:
             subject: what the answer is about. Only its newest answer is kept.

@@ -23,12 +23,12 @@ Read = TypeVar("Read")
 
 SETTLED_S: Final = 120
 """Seconds from a range's end until its data is complete. Spans arrive within 5 s. Bills and rollups
-are complete when their minute has ended."""
+of a minute are complete when the minute has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the frame passes to a page for each drawing."""
+    """What the frame passes to a page each time the page is drawn."""
 
     engine: Engine
     page: ExplorerPage
@@ -73,7 +73,7 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # When the data of a range is complete, results from incomplete data must not be used.
+        # Once the data of a range is complete, results from incomplete data must not be used.
         key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
@@ -123,7 +123,8 @@ class PageModule(Protocol):
 
 
 class CannotShow(Exception):  # noqa: N818 -- it names the state of the page
-    """The page cannot be shown. `sentence` is the headline. `reason` is the problem and its fix."""
+    """The page cannot be shown. `sentence` is the headline. `reason` explains the problem and how
+    to fix it."""
 
     def __init__(self, sentence: str, reason: str) -> None:
         super().__init__(sentence)

@@ -38,7 +38,7 @@ SPLIT_BY: Final = {
 }
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The choice that disables a filter. No label has an empty value."""
+"""The choice that disables a filter. It is the empty text, which no label has as its value."""
 
 
 def bar(

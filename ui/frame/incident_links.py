@@ -1,8 +1,8 @@
 """The range and the baseline of a link to an incident.
 
 They come from the stored explanation. Without a stored explanation, they are computed once, as in
-`tailspan explain --incident`. Links on the page contain them, so that "Copy link" reproduces the
-view.
+`tailspan explain --incident`. The links on the page contain the range and the baseline. "Copy link"
+therefore reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -87,8 +87,8 @@ def find(
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """The incident that the view's address names, or else the leading incident, if any.
 
-    The first incident leads. If it is a "ticket" incident, a "page" incident of the same SLO that
-    overlaps it leads instead.
+    The leading incident is the first incident. If the first incident is a "ticket", and a "page"
+    incident of the same SLO overlaps it, the "page" incident leads.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
@@ -98,7 +98,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """The SLO, the unix seconds if any, and whether the text could be parsed."""
+    """The name of the SLO, the unix seconds if any, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

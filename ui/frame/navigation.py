@@ -1,7 +1,7 @@
 """The session's view in the browser's address, and the links to other pages.
 
-The address changes only by the reader's choices and by Back and Forward. A history entry is one
-choice.
+Only the reader's choices, Back and Forward change the address. Each choice is one entry of the
+browser's history.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,8 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # The query names a page. New page loads do not reach this line, because `ui.serving.routes`
-        # redirects them.
+        # The query names a page. A new page load does not reach this line, because
+        # `ui.serving.routes` redirects it.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages
@@ -115,7 +115,7 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
 
     After Back, the browser sends the new address with the widgets' old values, and Streamlit calls
     their callbacks. A callback runs only if the browser sent the session's newest address, or an
-    address in `_REPLACED`. The reader may choose again before the browser has the newest address.
+    address in `_REPLACED`. A reader may choose again before the browser has the newest address.
     """
 
     @wraps(callback)

@@ -17,12 +17,13 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""How many parsed sets of files to keep. Each edit that a reader tries on the SLOs page is one."""
+"""Maximum number of parsed sets of files. Each edit tried on the SLOs page is one set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives in the files, and their errors. `problem` is why the files cannot be read."""
+    """The objectives in the files, and their errors. If the files cannot be read, `problem` is the
+    reason."""
 
     texts: Mapping[str, str]
     parsed: tuple[Objective, ...] = ()
@@ -32,7 +33,7 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan counts. Prometheus evaluates all others."""
+        """The objectives that Tailspan counts. Prometheus evaluates all other objectives."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property

@@ -1,7 +1,7 @@
 """The pages of the explorer, in the order of navigation. Pure.
 
-A page is a row here and a folder `ui/views/KEY` (with `_` for `-`). The folder contains a
-`ui.frame.context.PageModule`.
+Each page has a row in this module, and a folder `ui/views/KEY` (with `_` for `-`). The folder
+contains a `ui.frame.context.PageModule`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class ExplorerPage:
     """The path of the page in the address."""
     name: str
     refresh_s: Mapping[str, int]
-    """Seconds between refreshes of a live page, by the length of its range."""
+    """Seconds between refreshes of a live page. They depend on the length of its range."""
     by_latency: bool = False
     by_content: bool = False
     """Whether the reader can select the time to first content."""
@@ -26,19 +26,21 @@ class ExplorerPage:
     splits: bool = False
     """Whether the reader can compare two values of a label."""
     decides: bool = False
-    """Whether the reader chooses if SLOs or growth make an incident."""
+    """Whether the reader can choose how incidents are detected: by SLOs, or by the latency's
+    growth."""
     of_a_range: bool = True
     needs_data: bool = True
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""Intervals for pages that readers watch. Longer ranges change less and take longer to read."""
+"""Refresh intervals of pages that readers watch. A longer range changes less, and takes longer to
+read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
-"""Intervals for a page that a screen shows all day."""
+"""Refresh intervals of a page that a screen shows all day."""
 _ASKED_S: Final = {"5m": 60, "15m": 120, "1h": 300, "6h": 900, "24h": 3600}
-"""Intervals for pages that calculate for several seconds."""
+"""Refresh intervals of pages that calculate for several seconds."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""Intervals for pages that readers open, read and leave."""
+"""Refresh intervals of pages that readers open, read and leave."""
 
 GROUPS: Final = (
     (

@@ -19,9 +19,11 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Readers with the same database and access rights count as one reader."""
+"""Maximum number of readers in the cache. Readers with the same database and access rights count as
+one reader."""
 MAX_LARGE_RESULTS: Final = 4
-"""A result with a million requests takes about 300 MB."""
+"""Maximum number of results with a row per request. A result with a million requests takes about
+300 MB."""
 
 Read = TypeVar("Read")
 
@@ -68,8 +70,8 @@ def opened(url: str) -> Engine:
 def cached_evidence(engine: Engine) -> EvidenceCache:
     """The requests from which latency increases are explained.
 
-    Viewers with the same rights share the cache. Requests that the viewers may not see are included
-    without names.
+    Viewers with the same rights share the cache. If the viewers may not see a request, the cache
+    contains it without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -91,7 +93,7 @@ def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
 
 @dataclass(slots=True)
 class _Newest:
-    """The timestamp of the newest data, and when old data last advanced it."""
+    """The timestamp of the newest data, and when the arrival of old data last advanced it."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -103,7 +105,11 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Whether the newest data is older than `old_s` seconds, and advanced within this time."""
+    """Whether old data is arriving.
+
+    Old data arrives if the newest timestamp is older than `old_s` seconds, and has advanced in the
+    last `old_s` seconds.
+    """
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9
     if newest_unix_ns > last.at_unix_ns:

@@ -15,7 +15,7 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""All restricted engines share the same connections."""
+"""Maximum number of restricted engines. All of them share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:

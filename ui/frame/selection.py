@@ -20,7 +20,7 @@ from ui.kit.time_bins import SECOND_NS
 
 HELP: Final = "Drag over a range to zoom in, explain it, make it the baseline or list its requests."
 SHORTEST_S: Final = 5.0
-"""A shorter drag is probably an accident."""
+"""Minimum length of a dragged range in seconds. A shorter drag is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
 """Session key of the dragged range and its view."""

@@ -23,12 +23,14 @@ LATENCIES: Final = {
     "first_content": "first_content_s",
 }
 CONTENT: Final = "first_content"
-"""Only some pages show the time to first content. Rollups and replays do not contain it."""
+"""The time to first content. Only some pages show it, because rollups and replays do not contain
+it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 DECIDERS: Final = ("slo", "size")
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The baseline is the same range, this much earlier. An address may contain any other duration."""
+"""Durations by which the baseline can be earlier than the range. An address may contain any other
+duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
@@ -66,8 +68,8 @@ class View:
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label whose values `before` and `after` are compared. If it is empty, the page uses the
-    baseline."""
+    """The label whose values `before` and `after` are compared. If the label is empty, the range is
+    compared with its baseline."""
     before: str = ""
     after: str = ""
     budget: str = NO_BUDGET
@@ -97,9 +99,9 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """The reader's baseline, or None.
+        """The reader's baseline, or None if there is none.
 
-        It is also None if the baseline overlaps the range or begins before 1970.
+        If the reader's baseline overlaps the range or begins before 1970, the result is None.
         """
         if not isinstance(self.baseline, str):
             return self.baseline

@@ -150,7 +150,8 @@ def step_bar(name: str, start: float, size: float, colour: str, label: str, hove
 
 
 def waterfall(figure: go.Figure, bars: int, left: int) -> go.Figure:
-    """Apply the layout of a waterfall with this many bars. Their names have `left` pixels."""
+    """Apply the layout of a waterfall with this many bars. The names of the bars have `left`
+    pixels."""
     figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
     return plain(figure, 84 + 28 * bars, {"l": left, "t": 18, "b": 40}, bargap=0.32)
 

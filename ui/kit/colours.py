@@ -40,9 +40,9 @@ PAID_FOR: Final = {
 }
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""The most expensive value gets the first colour."""
+"""The colours of a label's values. The most expensive value gets the first colour."""
 OTHERS_PAY: Final = "#a3a8af"
-"""The colour of all other values."""
+"""The colour of all values that have no colour of their own."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 

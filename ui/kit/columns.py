@@ -18,7 +18,7 @@ def floats(table: pa.Table, name: str) -> FloatArray:
 
 
 def instants(table: pa.Table, name: str) -> IntArray:
-    """A column of unix nanoseconds without nulls. Floats would round them."""
+    """A column of unix nanoseconds without nulls, as integers. Floats would round the values."""
     result: IntArray = np.asarray(table.column(name).cast(pa.int64()).to_numpy(), dtype=np.int64)
     return result
 
@@ -40,7 +40,7 @@ def highest(values: FloatArray, number: int) -> IntArray:
 def highest_per_cell(
     values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
 ) -> FloatArray:
-    """The highest value of each cell of a grid, or NaN without a value."""
+    """The highest value of each cell of a grid, or NaN if the cell has no value."""
     found = np.full(shape, -np.inf)
     known = ~np.isnan(values)
     np.maximum.at(found, (rows[known], columns[known]), values[known])

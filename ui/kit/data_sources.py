@@ -45,7 +45,7 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """A sentence about skipped samples. `every_s` is None if no sample was skipped."""
+    """A sentence that some samples were not read. `every_s` is None if all samples were read."""
     if every_s is None:
         return None
     return (

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Characters that begin a formula. Some spreadsheets also accept the full-width forms."""
+"""The first characters of a formula. Some spreadsheets also accept the full-width forms."""
 
 
 def csv_of(figure: go.Figure) -> str:

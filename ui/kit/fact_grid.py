@@ -6,7 +6,7 @@ from typing import Final
 from ui.kit import wording
 
 WIDE: Final = 22
-"""A fact with more characters takes two columns."""
+"""A fact with more characters than this takes two columns."""
 
 
 def fact_grid(facts: Iterable[tuple[str, str, str]]) -> str:

@@ -16,7 +16,7 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """The growth of each phase in the slowest requests, and a sentence about each server pool."""
+    """The growth of each phase of the slowest requests, and a sentence about each server pool."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

@@ -14,7 +14,8 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
-"""Only about this many of the newest requests are counted, because counting more takes seconds."""
+"""Only about this many requests are counted, the newest first. Counting more requests takes
+seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
@@ -27,7 +28,8 @@ def judged_window(engine: Engine, window: Window) -> Window:
 
 
 def judged(engine: Engine, goodput: GoodEvents, window: Window) -> EventCounts:
-    """The good and bad requests or probes that ended in a range, extended to whole seconds."""
+    """Count the good and bad requests or probes that ended in a range. The range is extended to
+    whole seconds."""
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return EventCounts(0, 0)

@@ -1,7 +1,7 @@
 """Percentiles per time bin, with confidence intervals (`telemetry.quantiles`). Pure.
 
-A percentile is the value at the exact nearest rank, never an average. If the interval needs a rank
-above the number of requests, the bin has no percentile.
+A percentile is a measured value (the exact nearest rank), never an average. A bin has no percentile
+if it has too few requests for the interval.
 """
 
 import math
@@ -80,7 +80,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile and its 95 % interval, or None for too few requests."""
+    """A percentile and its 95 % interval. A value is None if there are too few requests."""
 
     requests: int
     value_s: float | None

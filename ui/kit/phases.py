@@ -1,8 +1,7 @@
 """Split a request's end-to-end time into layers. The layers sum to the end-to-end time. Pure.
 
 With a step ledger, prefill and decode contain only the request's own work. The work for other
-requests, preemption and stalls are separate layers. Unexplained time is a separate layer, and is
-never distributed.
+requests, preemption and stalls are separate layers. Unexplained time is also a separate layer.
 """
 
 from dataclasses import dataclass
@@ -55,7 +54,8 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Seconds by request and layer. Each row sums to `e2e_s`. A phase that never began has 0 s.
+    """Seconds of each request in each layer. Each row sums to `e2e_s`. A phase that never began has
+    0 s.
 
     Shape (requests, layers).
     """
@@ -85,8 +85,9 @@ def layers(table: pa.Table) -> Matrix:
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """The mean seconds by bin and layer, and the requests of each bin. The mean of an empty bin is
-    NaN.
+    """The mean seconds of each layer in each bin, and the number of requests in each bin.
+
+    The mean of an empty bin is NaN.
 
     Args:
         matrix: from `layers`.

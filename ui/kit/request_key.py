@@ -11,9 +11,10 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The ids of one request, and the time of its receipt, if known.
+    """The ids of one request, and when it was received, if this time is known.
 
-    The database is sorted by this time. If the key has it, the request is found without a search.
+    The database is sorted by this time. A request whose key contains the time is found without a
+    search.
     """
 
     received_unix_ns: int | None

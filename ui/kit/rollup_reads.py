@@ -28,11 +28,11 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MAX_READ: Final = 100_000
-"""A page reads at most this many requests one by one, in about a second."""
+"""A page reads requests one by one only up to this number, in about a second."""
 
 _MAX_MINUTES: Final = 100
-"""Rollups are kept longer than requests. Without a limit, the search would read every minute whose
-requests were deleted."""
+"""Maximum number of minutes to read in a search. Rollups are kept longer than requests, so the
+requests of many minutes may be deleted."""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
@@ -46,16 +46,16 @@ class Rolled:
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, PercentileEstimate]
-    """The P99 of each latency over the whole range, by the latency's column."""
+    """For each latency's column, the P99 over the whole range."""
     means: phases.Matrix
-    """Mean seconds by bin and layer, or NaN for empty bins. Shape (bins, layers)."""
+    """Mean seconds of each layer in each bin, or NaN for empty bins. Shape (bins, layers)."""
     number: IntArray
-    """(bins,) number of requests."""
+    """Number of requests in each bin. Shape (bins,)."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
     hidden: int
-    """Requests that are stored as `_other`, and may match the filters."""
+    """Number of requests that are stored as `_other` and may match the filters."""
 
 
 def read_rolled(
@@ -102,7 +102,7 @@ def read_rolled(
 def outcomes_over_time(
     engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
 ) -> tuple[Bins, Rollups]:
-    """Bins of whole minutes, and their rollups by outcome. The database must have rollups."""
+    """Bins of whole minutes, and for each outcome its rollups. The database must have rollups."""
     if bins.width_ns % _MINUTE_NS:
         bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
     found = rollups(
@@ -134,7 +134,7 @@ def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntA
 
 
 def _labels_to_omit(latency: str) -> dict[str, str]:
-    """Labels that a latency's percentiles exclude. TTFT excludes non-streamed requests."""
+    """Labels whose requests a latency's percentiles exclude, such as "not streamed" for TTFT."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 

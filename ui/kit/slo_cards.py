@@ -143,7 +143,7 @@ def _group(each: SloState, silent_s: float | None) -> Sequence[str]:
 def windows(each: SloState) -> str:
     """The pairs of windows of the objective's alerts.
 
-    A pair alerts if the burn rates of its two windows are above its factor.
+    A pair alerts if the burn rates of both windows are above the pair's factor.
     """
     heads = ("alert", "windows", "burn rate", "alerts above", "state")
     rows = [_window(each, pair, state) for pair, state in each.status.states.items()]

@@ -75,7 +75,7 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """The table's columns. The selected latency is first. Narrow pages omit columns with a high
+    """The table's columns. The selected latency is first. Narrow pages omit the columns with a high
     `rank`."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [

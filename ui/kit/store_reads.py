@@ -36,10 +36,10 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""The Request page reads all columns instead."""
+"""The columns of requests that most pages read. The Request page reads all columns."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For longer ranges, the values of labels are read from rollups."""
+"""For ranges longer than this, the values of labels are read from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -70,7 +70,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Whether a window has simulated data. For a long window, rollups are read."""
+    """Whether a window has simulated data. For a long window, the answer comes from rollups."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -107,7 +107,8 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
-    """The requests received at these instants that match the filters, in the instants' order."""
+    """The requests that were received at these instants and match the filters, in the instants'
+    order."""
     with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)

@@ -10,9 +10,9 @@ def table(
     *,
     text: Collection[int] = (),
 ) -> str:
-    """A table of HTML cells. If it is too wide, it scrolls inside a box, also with the keyboard.
+    """A table of HTML cells. A table that is too wide scrolls inside a box, also with the keyboard.
 
-    `kind` is the table's CSS class. Lines wrap in the columns `text`.
+    `kind` is the table's CSS class. Lines wrap only in the columns `text`.
     """
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(

@@ -1,7 +1,7 @@
 """Divide a range into bins of equal width, each with enough requests. Pure.
 
-Edges are multiples of the width in unix time, so that a live page's bins stay while its window
-moves.
+Edges are multiples of the width in unix time. The bins of a live page therefore do not move with
+its window.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Minimum mean of requests per bin. A P99 with an interval needs 381 requests, and some bins have
-fewer than the mean."""
+"""Minimum mean number of requests per bin. A P99 with an interval needs 381 requests, and some bins
+have fewer requests than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -62,8 +62,8 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """The narrowest bins with ENOUGH_PER_BIN requests on average, or else the widest bins.
 
-    Widths from WIDTHS_S are allowed if they give MIN_BINS to MAX_BINS bins. If there are none, the
-    narrowest width that gives at most MAX_BINS bins is used.
+    Widths from WIDTHS_S are allowed if they give MIN_BINS to MAX_BINS bins. If no width is allowed,
+    the narrowest width that gives at most MAX_BINS bins is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

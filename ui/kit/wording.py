@@ -122,7 +122,8 @@ def number(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars. Amounts from $1 have cents. Smaller amounts have three significant digits."""
+    """Format dollars. Amounts from $1 have cents, and smaller amounts have three significant
+    digits."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -182,8 +183,8 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Untrusted text as one visible line of at most `length` characters.
 
-    Control characters and changes of text direction become �. Otherwise, the text could hide or
-    reverse the text beside it.
+    Control characters and changes of text direction become �. Without this change, the text could
+    hide or reverse the text beside it.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"

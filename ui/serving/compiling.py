@@ -8,10 +8,10 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds to wait. An earlier compilation slows the first page with data
+"""Seconds to wait before the compilation. An earlier compilation slows the first page with data
 (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
-"""Time limit in seconds. The compiler takes 14 s of CPU time, at the lowest priority."""
+"""Time limit in seconds. At the lowest priority, the compiler needs 14 s of CPU time."""
 _log: Final = logging.getLogger(__name__)
 
 

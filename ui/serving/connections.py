@@ -1,4 +1,4 @@
-"""Limit the explorer's connections, and the time to receive a request's head.
+"""Limit the number of the explorer's connections, and the time to receive the head of a request.
 
 uvicorn has no such limits.
 """
@@ -11,15 +11,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""Further connections are closed. A browser opens up to six per host. A process may usually open
-1,024 files."""
+"""Further connections are closed. A browser opens up to six connections per host. A process may
+usually open 1,024 files."""
 HEAD_S: Final = 20.0
-"""Seconds to receive a request's head, as in Apache's mod_reqtimeout (`RequestReadTimeout
+"""Seconds to receive the head of a request, as in Apache's mod_reqtimeout (`RequestReadTimeout
 header=20`)."""
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit of connections, and of the time to send a request's head."""
+    """uvicorn's protocol with two limits: the number of connections, and the time to send a
+    request's head."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection unless the limit is reached."""

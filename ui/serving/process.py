@@ -2,8 +2,8 @@
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-In advance, it imports all pages, reads the columns of the last two days' requests, and compiles the
-replay's loop.
+At its start, the process imports all pages, reads the columns of the last two days' requests, and
+compiles the replay's loop.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""The length of the longest range in the menu and of its baseline together, in hours."""
+"""Length in hours of the longest range in the menu, together with its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Number of rows to read in advance. They take about 180 MB."""
+"""Number of rows to read at the start. They take about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 

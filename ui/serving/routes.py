@@ -28,7 +28,7 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MAX_OPEN: Final = 128
-"""Each open WebSocket takes 0.6 MB, measured with nine open pages."""
+"""Maximum number of open WebSockets. With nine open pages, each WebSocket took 0.6 MB."""
 MAX_OPEN_OF_ONE: Final = 48
 """The limit of open WebSockets per client address, so that no reader uses up `MAX_OPEN`.
 
@@ -66,8 +66,8 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""Takes the ASGI scope, and the path after the base path. Returns the response that rejects the
-request, or None to admit the request."""
+"""Decides whether to admit a request. The arguments are the ASGI scope, and the path after the base
+path. The result is the response that rejects the request, or None to admit the request."""
 
 
 class Routes:
@@ -127,7 +127,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """A redirect to the page's path. The page's links are relative to this path."""
+        """A redirect to the page's path. The links on the page are relative to this path."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""

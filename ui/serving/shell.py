@@ -1,6 +1,6 @@
 """Streamlit's HTML document, with three additions.
 
-- The explorer's style and scripts. A style among the page's elements would move drawn elements.
+- The explorer's style and scripts. If the page added the style later, drawn elements would move.
 - Links that preload modules that every page uses. Elements then have the right height at once.
 - The server's address. Without it, `/PAGE` first requests `/PAGE/_stcore/health`, and gets 404.
 """
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FRAME: Final = Path(__file__).parent.parent / "frame"
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
 PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
-"""A name that this version of Streamlit lacks is ignored."""
+"""The modules to preload. A name that this version of Streamlit lacks is ignored."""
 _MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
 _ADDRESS: Final = (
     "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"

@@ -29,7 +29,7 @@ EARLY_S: Final = 120
 
 
 class SignInVerdict(StrEnum):
-    """Whether a reader may see the pages, or why not."""
+    """Whether a reader may see the pages. If not, the verdict is the reason."""
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
@@ -50,7 +50,7 @@ ANOTHER_USER: Final = frozenset(
         SignInVerdict.MALFORMED,
     }
 )
-"""The verdicts for which a signed-in reader needs another account."""
+"""The verdicts after which a signed-in reader needs a different account."""
 
 
 def judge(
@@ -73,7 +73,7 @@ def judge(
 
 
 def readers_access() -> Access | None:
-    """What the current reader may see, or None for everything.
+    """What the current reader may see, or None if the reader may see everything.
 
     Raises:
         NotAllowed: the reader has no role.

@@ -29,7 +29,8 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MAX_RECORDED: Final = 10_000
-"""Sign-ins of a remembered session are not written to the audit log again."""
+"""Maximum number of sign-ins to remember. A remembered sign-in is not written to the audit log
+again."""
 MAX_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -41,7 +42,7 @@ _DEFAULT_PROVIDER: Final = "default"
 
 
 class SignInPage:
-    """Admit a reader who may see the pages; otherwise respond with the sign-in page.
+    """Admit a reader who may see the pages. Send the sign-in page to any other reader.
 
     Implements `ui.serving.routes.Admission`.
     """
@@ -52,7 +53,7 @@ class SignInPage:
         self._recorded: OrderedDict[tuple[str, str, SignInVerdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """Return None to admit the reader. Otherwise return the response."""
+        """Return None if the reader is admitted, or else the response to send."""
         claims = _claims(Headers(scope=scope), self._settings)
         verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)

@@ -39,7 +39,7 @@ class ReturnToPage:
         self._attributes = f"; Path={self._path or '/'}; HttpOnly; SameSite=Lax"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle requests that begin or end a sign-in, and forward all others."""
+        """Handle requests that begin or end a sign-in, and forward all other requests."""
         path = scope.get("path") if scope["type"] == "http" else None
         if path in (f"{self._path}/auth/login", f"{self._path}/auth/logout"):
             send = self._changing(send, self._leaving(Headers(scope=scope)))
@@ -108,7 +108,7 @@ class ReturnToPage:
         return send_changed
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
-        """Mark Streamlit's cookies as secure. Streamlit does not detect a proxy's HTTPS."""
+        """Mark Streamlit's cookies as secure, because Streamlit does not detect a proxy's HTTPS."""
         if not self._url.startswith("https:"):
             return headers
         marked = [

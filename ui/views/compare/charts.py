@@ -51,7 +51,8 @@ def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.
 
 
 def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
-    """Draw the percentile before and after the change, by the running requests at arrival."""
+    """Draw the percentile before and after the change, by the number of running requests at a
+    request's arrival."""
     points = answer.decision.curve
     figure = go.Figure()
     loads = [each.load for each in points]

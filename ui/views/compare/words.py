@@ -85,7 +85,7 @@ def parts(answer: CompareAnswer) -> str:
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """The coefficients of engine steps before and after the change as HTML, or an empty text."""
+    """The coefficients of the step model before and after the change as HTML, or an empty text."""
     found = answer.coefficients
     if found is None:
         return ""

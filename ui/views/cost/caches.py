@@ -1,4 +1,4 @@
-"""Caches of applications and gateways. Their answers reach no model, and no bill."""
+"""Lookups in caches of applications and gateways. A hit reaches no model and has no cost."""
 
 from collections.abc import Mapping
 from typing import Final

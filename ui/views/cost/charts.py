@@ -20,7 +20,7 @@ from ui.views.cost.read import CostStep
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""A smaller share of the bill would be invisible."""
+"""Minimum share of the bill. The bar of a smaller part would be invisible."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
@@ -116,7 +116,7 @@ def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> g
 def payers_over_time(
     steps: Sequence[CostStep], label: str, window: Window, zone: tzinfo
 ) -> go.Figure:
-    """Draw the cost per hour for each value of a label. The cheapest values are one sum."""
+    """Draw the cost per hour for each value of a label. The cheapest values are combined."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
         for step in steps

@@ -33,9 +33,9 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""The maximum length of a range and the length of its steps, in seconds."""
+"""Pairs of seconds: the maximum length of a range, and the length of its time steps."""
 BY_DAY_S: Final = 4 * DAY_S
-"""Costs of longer ranges are shown by the day."""
+"""For ranges longer than this, costs are shown for each day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RangeCosts:
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Earlier engine time was deleted."""
+    """Start of the stored engine time. Earlier engine time was deleted."""
     overflowed: int
 
     @property
@@ -100,7 +100,7 @@ def read_spending(
 
     Args:
         equals: labels of the requests. A filter by replica also applies to engines.
-        objectives: the SLOs that a sustainable request rate must meet.
+        objectives: the SLOs that must be met at a sustainable request rate.
         peaks: the user's peaks, which override the built-in table.
     """
     replica = equals.get("replica")
@@ -168,8 +168,8 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[CostStep]:
-    """Divide a bill into steps of `step_s` seconds (whole hours). The range's ends cut the outer
-    steps."""
+    """Divide a bill into steps of `step_s` seconds (whole hours). The first and the last step may
+    be shorter."""
     lines: dict[int, list[BillLine]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)

@@ -26,7 +26,7 @@ MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """The page mentions idle time above this share of the bill."""
 NOTHING: Final = 0.005
-"""Reading whole minutes can change a part by this share of the bill."""
+"""A smaller share of the bill counts as zero. It can result from reading only whole minutes."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -72,7 +72,8 @@ def _for_requests(total: BillLine) -> str:
 
 
 def sides(found: Sides, total: BillLine) -> str:
-    """Prefill and decode: cost, time in steps, MFU (of peak FLOP/s) and MBU (of peak bandwidth)."""
+    """Cost, time in steps, MFU (share of peak FLOP/s) and MBU (share of peak bandwidth) of prefill
+    and decode."""
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
@@ -205,7 +206,7 @@ def _row(
 
 
 def how_priced(groups: Sequence[BillGroup]) -> str:
-    """A sentence if a cost was computed without the step ledger. Otherwise the text is empty."""
+    """A sentence if a cost was computed without the step ledger, or else an empty text."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -236,8 +237,7 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
 
 
 def against(found: RangeCosts, total: BillLine) -> str:
-    """The bill compared with the price of the same tokens at a managed API, and the break-even
-    rate."""
+    """The bill and the price of the same tokens at a managed API, with the break-even rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:

@@ -7,7 +7,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Starts of processes within this time are one start of the replica."""
+"""If several processes of a replica start within this time, they count as one start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class ConfigGroup:
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
-    """The current configurations of each model. A model's most common configuration is first.
+    """The current configurations of each model. The most common configuration of a model is first.
 
-    `starts` has the latest start of each engine. Starts of replicas that `replicas` lacks are
+    `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
     ignored.
     """
     there = set(replicas)
@@ -78,8 +78,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """When each replica restarted since an instant.
 
-    `began` has the start times of all processes in unix ns. If a replica is not in `ran_before`,
-    its first start is no restart.
+    `began` has the start times of all processes in unix ns. The first start of a replica that is
+    not in `ran_before` is no restart.
     """
     earlier = set(ran_before)
     found = {}

@@ -1,8 +1,7 @@
-"""A grid for each measure, with a row per replica and a column per bin. Pure.
+"""A grid for each measure, with a row per replica and a column per time bin. Pure.
 
-The value of a gauge is the maximum in the bin. Numbers of requests are summed over the engines of a
-replica. The value of a counter is the rate per second, summed over processes, or a ratio of
-increases.
+The value of a gauge is the maximum in the bin. A number of requests is summed over the replica's
+engines. A counter becomes a rate per second, summed over processes, or a ratio of two increases.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples in which requests were queued."""
+"""The key of a grid: the share of samples in which requests were queued."""
 
 Grid = FloatArray
 """The values of one measure, or NaN without a sample. Shape (replicas, bins)."""
@@ -42,9 +41,10 @@ class _Lines:
     samples: Samples
     line: IntArray
     replica: IntArray
-    """The row of each line's replica in the grids, or −1 if it is not selected. Shape (lines,)."""
+    """For each line, the row of its replica in the grids. It is −1 if the replica is not selected.
+    Shape (lines,)."""
     engine: IntArray
-    """(lines,) the index of each line's engine among the engines of all replicas."""
+    """For each line, the index of its engine among the engines of all replicas. Shape (lines,)."""
 
 
 def engine_grids(

@@ -55,7 +55,7 @@ class FleetData:
     simulated: bool
     scraped_replicas: int
     without_samples: int
-    """Replicas with requests but without engine samples, among the rows that were read."""
+    """Number of replicas that have requests but no engine samples, in the rows that were read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
@@ -216,7 +216,8 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """The share of each replica's GPU samples with a throttled clock, and the reasons."""
+    """For each replica, the share of GPU samples with a throttled clock, and the reasons for
+    throttling."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

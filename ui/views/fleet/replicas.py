@@ -18,27 +18,28 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""The share of requests that count as slow: those with the longest TTFT."""
+"""The requests with the longest TTFT count as slow, up to this share of all requests."""
 ENOUGH_SLOW: Final = 20
 """Minimum number of slow requests. With fewer, the replicas are not compared."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Minimum ratio of a replica's share of slow requests to the share of the other replicas. The lower
-end of the ratio's 95 % interval must reach it. With many requests, even a tiny difference is
-significant, but is not a problem."""
+"""A replica is reported if its requests are slow this many times more often than other requests.
+The lower end of the ratio's 95 % interval must reach this value. With many requests, even a tiny
+difference is significant, but is not a problem."""
 QUEUEING: Final = 0.5
 """A larger share of samples with waiting requests is a problem."""
 RECENT_PARTS: Final = 6
-"""The last of this many parts of the range is also checked alone, for a recent queue."""
+"""The range is divided into this many parts. The newest part is also checked alone, for a recent
+queue."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One or two words, the number that shows the problem, and a weight by which replicas are
-    sorted."""
+    """A name of one or two words, the number that shows the problem, and a weight for sorting
+    replicas."""
 
     what: str
     why: str
@@ -103,13 +104,14 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetReplicas:
-    """All replicas of the page, those with the most serious problems first."""
+    """All replicas of the page. Replicas with the most serious problems are first."""
 
     replicas: Sequence[ReplicaRow]
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines that count as servers, by server (see `Imbalance`)."""
+    """For each server that is only one engine of its replica, this engine. `Imbalance` defines
+    servers."""
 
     @property
     def servers(self) -> int:
@@ -219,7 +221,7 @@ def _recent_mean(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
-    """The number of requests and the P99 of TTFT, by replica.
+    """For each replica, the number of requests and the P99 of TTFT.
 
     Args:
         labels: the replica of each request. Shape (n,).
@@ -244,7 +246,9 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
 
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
-    """The servers whose requests are slow more often, or None for one server or too few requests.
+    """The servers whose requests are slow more often than the requests of other servers.
+
+    The result is None if there is only one server, or if there are too few requests.
 
     Args:
         labels: the server of each request. Shape (n,).

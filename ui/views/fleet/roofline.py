@@ -137,7 +137,8 @@ def _sentences(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: RooflineWindow) -> str:
-    """The verdict. Only unexplained step time is evidence of CPU or kernel launch overhead."""
+    """The verdict. It names the CPU and kernel launches only if work does not explain the step
+    time."""
     text = sentence(window)
     if window.verdict is not RooflineVerdict.OVERHEAD_BOUND:
         return text

@@ -31,15 +31,15 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""The colours of a request's phases. The start of processes and the imports share a colour."""
+"""The colours of the parts of a start. They are the colours of a request's phases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts whose first requests were slow. Each such request was slower than
-    all later requests of its length.
+    `slow_first` has the starts whose first request was slow. Such a request took longer than all
+    later requests of the same length.
     """
 
     shown: Sequence[ColdStart] = ()

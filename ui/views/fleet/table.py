@@ -28,7 +28,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""Narrow pages omit columns with a high rank."""
+"""The rank of each column. Narrow pages omit columns with a high rank."""
 
 
 def show(

@@ -15,7 +15,8 @@ from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, Replic
 
 NAMED: Final = 4
 EVEN: Final = 1.5
-"""Maximum ratio of the busiest server's load to the least busy server's load, for an even load."""
+"""The load is even if the busiest server has at most this many times the load of the least busy
+server."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:

@@ -144,7 +144,8 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """The `MAX_LINES` endpoints with the most failures, then with the most probes."""
+    """The `MAX_LINES` endpoints with the most failures. With equally many failures, the number of
+    probes decides."""
     ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 

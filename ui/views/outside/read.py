@@ -25,7 +25,7 @@ class OutsideData:
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     latest_unix_ns: int | None
-    """When the latest stored probe was due. It is None if the range has probes."""
+    """The time of the latest stored probe. It is None if the range has probes."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

@@ -55,7 +55,7 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(endpoints: Sequence[EndpointResults]) -> str:
-    """The places with the lowest share of answered probes, or an empty text."""
+    """The endpoints and regions with the lowest share of answered probes, or an empty text."""
     ratios = [p.success_ratio for p in endpoints if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in endpoints if p.success_ratio == lowest]

@@ -22,13 +22,14 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import cached_evidence, shared
 
 EVERY_S: Final = 60
-"""Search at most once in this time, because a search of a million requests takes a second."""
+"""Minimum seconds between two searches. A search of a million requests takes a second."""
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the incident's stored answer that contains the cause.
+    """A cause of the open incident.
 
-    `answer` is None if the cause was computed now.
+    `answer` is the incident's stored answer that contains the cause. It is None if the cause was
+    computed now.
     """
 
     cause: Cause

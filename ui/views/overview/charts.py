@@ -15,10 +15,10 @@ from ui.views.overview.trends import USUAL, Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""A reader could not distinguish three bands."""
+"""The percentiles whose usual band is drawn. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum number of bins to omit at the end of the range."""
+"""Maximum number of bins to omit at the end of the range, where requests still run."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),

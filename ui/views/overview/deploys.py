@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy, in a sentence.
 
 A deploy changes a server's version or configuration. A comparison takes about a second, so it runs
-in the background. It is repeated at each time after the deploy in
-`analysis.compare.deploys.STEPS_S`.
+in the background. `analysis.compare.deploys.STEPS_S` lists the times after a deploy at which the
+comparison is repeated.
 """
 
 import html
@@ -98,8 +98,8 @@ def sentence(
 ) -> str:
     """One or two sentences about a deploy as HTML. Pure.
 
-    `found` is the comparison, or the reason why there is none. It is None if the comparison is not
-    computed yet.
+    `found` is the comparison, or the reason why there is no comparison. It is None if the
+    comparison is not computed yet.
     """
     change = deploy.change
     at = _minute(change.from_unix_ns, window, zone)

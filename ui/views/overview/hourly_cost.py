@@ -19,7 +19,8 @@ LOOKBACK_NS = 120 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """The cost in US dollars per hour of the engines with a price, and their number."""
+    """The hourly cost in US dollars of the engines that have a price, and the number of these
+    engines."""
 
     usd: float
     engines: int

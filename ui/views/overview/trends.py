@@ -23,11 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""At most this many requests are read one by one, in about 0.1 s."""
+"""Requests are read one by one only up to this number, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum number of requests in the default baseline, as a share of the range's requests."""
+"""The default baseline needs at least this share of the range's number of requests."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -39,13 +39,13 @@ class Trend:
     window: Window
     bins: Bins
     outcomes: Mapping[str, IntArray]
-    """(bins,) number of requests with each outcome."""
+    """For each outcome, the number of requests in each bin. Shape (bins,)."""
     percentiles: Mapping[str, Percentiles]
     rolled: bool
     """Whether the percentiles come from rollups."""
     simulated: bool
     hidden: int = 0
-    """Requests that are stored as `_other`, and may match the filters."""
+    """Number of requests that are stored as `_other` and may match the filters."""
 
     @property
     def number(self) -> int:
@@ -63,15 +63,15 @@ class Trend:
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """The number of requests with one of these outcomes. Shape (bins,)."""
+        """The number of requests that ended with one of these outcomes. Shape (bins,)."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """The range of a percentile in 8 of 10 bins, in seconds. It is None if there are too few
-        bins."""
+        """The usual range of a percentile in seconds: 8 of 10 bins are inside it. It is None if
+        there are too few bins."""
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < MIN_BINS:
@@ -83,7 +83,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read a range in bins of `width_ns`. If it is None, the width depends on the range."""
+    """Read a range in bins of `width_ns`. If `width_ns` is None, the width depends on the range."""
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
@@ -118,9 +118,9 @@ def before(
     """Read the baseline of a range in bins of the same width, or return None without enough
     requests.
 
-    The baseline is the reader's baseline, or the same time yesterday, or the previous range. If an
-    incident began before the range, the previous range ends at `quiet_until_ns`, because values
-    during an incident are not usual.
+    The baseline is the reader's baseline, or the same time yesterday, or the previous range. Values
+    during an incident are not usual. If an incident began before the range, the previous range
+    therefore ends at `quiet_until_ns`.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

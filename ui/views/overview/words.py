@@ -40,7 +40,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A sentence and a mood. The mood is bad, near (nearly bad), fine or unknown."""
+    """A sentence and a mood. The mood is bad, near (almost bad), fine or unknown."""
 
     mood: str
     sentence: str
@@ -80,7 +80,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Headline, silent_s: float) -> Headline:
-    """The headline without new data. The mood "fine" becomes "unknown"."""
+    """The headline if no new data arrives. The mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Headline(mood, f"{before} {found.sentence}")

@@ -17,10 +17,10 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the request's duration. The rest is space for labels beside the
-bars."""
+"""Length of the axis divided by the request's duration. The additional length is for labels beside
+the bars."""
 NEAR: Final = 0.2
-"""Labels that are closer than this share of the axis are stacked."""
+"""Labels are stacked if their distance is less than this share of the axis."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
@@ -92,7 +92,7 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """The lowest row for each label in which it overlaps no other label.
+    """For each label, the lowest row in which it overlaps no other label.
 
     `shares` are positions on the axis.
     """
@@ -106,7 +106,7 @@ def _levels(shares: Sequence[float]) -> list[int]:
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
     """Draw a row for each neighbour.
 
-    If a neighbour delayed the request, the neighbour's prefill is coloured.
+    The prefill of a neighbour is coloured if the neighbour delayed the request.
     """
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]

@@ -17,7 +17,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""A batch may contain hundreds of requests."""
+"""Maximum number of neighbours in the chart. A batch may contain hundreds of requests."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -46,8 +46,8 @@ class Neighbour:
 class Neighbours:
     """A request's neighbours.
 
-    `drawn` has at most `MAX_DRAWN` of them, with the longest delays first, then the longest
-    overlaps.
+    `drawn` has at most `MAX_DRAWN` neighbours. The neighbours with the longest delays are first,
+    then the neighbours with the longest overlaps.
     """
 
     drawn: Sequence[Neighbour]
@@ -61,7 +61,7 @@ def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neig
     """The neighbours of the request in row `victim`.
 
     `table` is from `store.requests.neighbours`, with `COLUMNS` and tokens. `account` has the delay
-    that each row caused.
+    that the request of each row caused.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9

@@ -33,11 +33,11 @@ from ui.views.request.read import RequestDetails, candidates, missing, read_requ
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
-"""Seconds between two searches for a request that was not found by its id."""
+"""Seconds between two searches for a request whose id was not found."""
 SHOWN: Final = "asked_in_address"
 """Session key of the id that the page last wrote into the text field."""
 MAX_LISTED: Final = 6
-"""The chart shows more of the requests that delayed the shown request."""
+"""Maximum number of neighbours in the list. The chart shows more neighbours."""
 
 LIFE_HELP: Final = (
     "One row per phase. Within a phase, the request's own work is drawn first, then other "
@@ -63,7 +63,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RequestPageData:
-    """The request that the address names, or all requests with the id in the address."""
+    """The request that the address names, or all requests that have the id in the address."""
 
     request: RequestDetails | None = None
     candidates: Sequence[Mapping[str, Any]] = ()

@@ -37,13 +37,14 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""A request is compared with requests that have the same values of these labels."""
+"""The labels of similar requests. A request is compared with requests that have the same values."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""The largest gap between two samples of an engine."""
+"""Samples up to this time before and after the request are read. It is longer than the time between
+two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The timeline of one request: its instants, its phases, and their parts. Pure.
 
-Segments follow each other without gaps. When each part occurred is not known. The request's own
-work is drawn first, then delays by other requests, preemption and stalls.
+Segments follow each other without gaps. The time at which each part occurred is not known. The
+request's own work is drawn first, then delays by other requests, preemption and stalls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""Instants that are closer than this share of the duration count as the same instant."""
+"""Two instants count as one if their distance is less than this share of the duration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ ENOUGH: Final = 20
 """Minimum number of similar requests for a comparison."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""A note has the sum of all other tenants."""
+"""Maximum number of tenants in the table. A note has the sum of all other tenants."""
 MIN_SHARE: Final = 0.05
-"""Minimum share of the time. Parts with a smaller share are omitted."""
+"""Parts with a smaller share of the request's time are omitted."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -100,7 +100,7 @@ def _share_of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """A sentence about what the row's source does not report, or None."""
+    """A sentence about the values that the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.SOURCE_NOTES:
         return f"This request is {data_sources.SOURCE_NOTES[source]}."
@@ -116,8 +116,8 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """The instants of the request. The first is a clock time. The others are seconds since the
-    first."""
+    """The instants of the request. The first instant is a clock time. The other instants are
+    seconds since the first instant."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (

@@ -16,7 +16,7 @@ _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """The finding, the table of layers, and by how much the time of each layer must shrink."""
+    """The finding, the table of layers, and how much shorter each layer must become."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]

@@ -24,13 +24,15 @@ MAX_POINTS: Final = 300
 class EngineGauges:
     """The lines of each gauge.
 
-    There is one line per engine. With more than `MAX_LINES` engines, one line stands for all.
+    There is one line per engine. If there are more than `MAX_LINES` engines, one line stands for
+    all engines.
     """
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """The values by line and gauge. They are NaN in bins without samples. Shape (bins,)."""
+    """For each line, the values of each gauge. A value is NaN in a bin without samples. Shape
+    (bins,)."""
 
     @property
     def together(self) -> bool:

@@ -38,7 +38,7 @@ def read(context: Context) -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Rollups contain the slowest requests by only one latency.
+    # Rollups contain the slowest requests for only one latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

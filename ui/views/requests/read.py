@@ -20,7 +20,7 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MAX_JOINED_ROWS: Final = 20_000
-"""Only the newest rows are joined, in about a second."""
+"""Maximum number of rows to join, in about a second. The newest rows are used."""
 
 NO_JOINED: Final = JoinedAnswer()
 

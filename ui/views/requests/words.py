@@ -17,7 +17,7 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """The headline about one or more requests, which have the columns ttft_s and e2e_s."""
+    """The headline about one or more requests. The requests have the columns ttft_s and e2e_s."""
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
     first = _requests_sentence(table.num_rows, length_s, equals)

@@ -13,7 +13,7 @@ from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width
 COLUMNS: Final = 100
 ROWS: Final = 30
 MIN_S: Final = 1e-4
-"""Shorter latencies count as this value, because a logarithmic axis has no zero."""
+"""Shorter latencies are drawn at this value, because a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)

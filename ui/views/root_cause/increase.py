@@ -11,7 +11,7 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""One bar combines the parts that changed by less than this share of the growth."""
+"""One bar combines all parts whose change is less than this share of the growth."""
 
 REST: Final = "all other parts"
 
@@ -30,7 +30,7 @@ class IncreaseBar:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
-    """A bar for each part, in the order of a request's phases. The last combines small parts."""
+    """A bar for each part, in the order of a request's phases. The last bar is for small parts."""
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
     large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]

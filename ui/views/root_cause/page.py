@@ -129,8 +129,8 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 def explaining(context: Context, found: RootCauseData, part: Window) -> View:
     """The view that explains a dragged part of the chart.
 
-    The baseline is the part of the chart before the dragged part. If it is too short or had an
-    incident, the default baseline is used.
+    The baseline is the part of the chart before the dragged part. If the baseline is too short or
+    had an incident, the default baseline is used.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -140,7 +140,8 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 
 
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
-    """The explanation with shares from a replay, or from a stored answer to the same question."""
+    """The explanation with replayed shares. They come from a new replay, or from a stored answer to
+    the same question."""
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
     question, causes = explanation.question, [*explanation.causes, *explanation.others]
@@ -272,8 +273,8 @@ def _heatmap_section(context: Context, explanation: Explanation, found: RootCaus
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Use a separate key for each range. Otherwise the selection box would stay on the chart when
-    # the range changes.
+    # Use a separate key for each range. With a common key, the selection box would stay on the
+    # chart when the range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"

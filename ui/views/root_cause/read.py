@@ -64,7 +64,7 @@ class RootCauseData:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window. The earliest incident is first."""
     before: IncidentRow | None
-    """The incident before which the default baseline ends, or None."""
+    """The default baseline ends before this incident. It is None if there is no such incident."""
     known: Sequence[IncidentRow]
     """The incidents in and before the window."""
     burned: Mapping[str, Objective]
@@ -92,7 +92,7 @@ class RootCauseData:
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
         """The explanation of one latency.
 
-        With `by_size`, the latency's growth makes an incident, not the objectives.
+        With `by_size`, an incident is detected by the latency's growth, not by the objectives.
         """
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
@@ -132,14 +132,13 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Whether an incident's objective counts probes, so that the page cannot explain the
-        incident."""
+        """Whether an incident's objective counts probes. If so, the page cannot explain it."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
     @property
     def request_incidents(self) -> list[IncidentRow]:
-        """The incidents that overlap the window, without those of objectives on probes."""
+        """The incidents that overlap the window, without incidents of objectives on probes."""
         return [each for each in self.incidents if not self.counts_probes(each)]
 
     def _explain_metric(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
@@ -157,7 +156,8 @@ class RootCauseData:
 
     @property
     def whole(self) -> Window:
-        """The range from the baseline to the window, or only the window if they are far apart."""
+        """The range from the baseline's start to the window's end, or only the window if they are
+        far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
@@ -198,8 +198,8 @@ def read_root_cause(
     """Read a window and its baseline.
 
     Args:
-        baseline: if it is None, the previous range without an incident is used. If its data was
-            deleted, the previous range is used.
+        baseline: if it is None, the previous range without an incident is used. If the data of that
+            range was deleted, the previous range is used.
         equals: labels of the requests to analyse.
         known: the incidents in and before the window.
 

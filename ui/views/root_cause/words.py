@@ -158,7 +158,7 @@ def _subject_of_counts(each: Attainment, metric: str) -> str:
 def still_slow(
     explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 ) -> str | None:
-    """A sentence if requests are slow although the latency has not grown. Otherwise None."""
+    """A sentence if requests are slow although the latency has not grown, or else None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -174,8 +174,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """The ranges that are compared. If the baseline ends before an incident, the text names the
-    incident."""
+    """The compared ranges. If the baseline ends before an incident, the text names the incident."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -191,7 +190,8 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """The beginning of the sentence about a range, if the page also shows a whole incident."""
+    """The beginning of a sentence about the selected range, if the page also shows a whole
+    incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
@@ -239,7 +239,7 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """The evidence for a cause. If `with_levers` is set, the cause's actions follow."""
+    """The evidence for a cause. With `with_levers`, the actions against the cause follow."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     shown = (
         "<p class='note'>The only evidence is the increase of the latency: no server reported a"
@@ -259,7 +259,7 @@ def _row(each: Evidence) -> tuple[str, str, str]:
 
 
 def title(cause: Cause) -> str:
-    """A cause's title. It omits the share, so that it stays the same on each refresh."""
+    """A cause's title. It contains no share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     return first_upper(" ".join(shown))

@@ -11,7 +11,8 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChange:
-    """A changed objective. `now` is None if it is added. `then` is None if it is removed."""
+    """A changed objective. `now` is None if the objective is added. `then` is None if it is
+    removed."""
 
     name: str
     now: Objective | None

@@ -34,7 +34,8 @@ class ComplianceStep:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[ComplianceStep, ...]:
-    """The days of the period, or the last 72 hours, that have requests. The oldest is first.
+    """The steps that have requests: days of the period, or the last 72 hours. The oldest step is
+    first.
 
     Args:
         goodput: decides whether a request is good or bad.

@@ -10,7 +10,8 @@ MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """How many objectives burn too fast, are spent, or are within budget.
+    """The numbers of objectives that burn too fast, that have spent their budget, and that are
+    within budget.
 
     `found` has a state for each group of a counted objective. `defined` counts all objectives.
     """

@@ -1,4 +1,7 @@
-"""Draw a latency's percentiles, measured and predicted, and the curve of a sweep. Pure."""
+"""Draw measured and predicted percentiles of a latency, and the result of a sweep. Pure.
+
+A sweep is a range of values for which the latency is predicted.
+"""
 
 import math
 from collections.abc import Sequence

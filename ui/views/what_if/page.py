@@ -194,7 +194,7 @@ def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
 
 
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
-    """The changes that have a control, by its name, and the texts of all other changes."""
+    """For each control, the value in the change. Also the texts of changes without a control."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

@@ -24,7 +24,8 @@ _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
 """A sweep replays at most this many requests for its intervals, in about 5 s of CPU time."""
 MIN_DRAWS: Final = 8
-"""With fewer draws, the error of an interval's standard deviation is more than 25 %."""
+"""Minimum number of random draws for an interval. With fewer draws, the error of an interval's
+standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)

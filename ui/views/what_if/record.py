@@ -1,4 +1,4 @@
-"""The number of earlier predictions whose interval contained the measured latency.
+"""How often the measured latency was inside the interval of an earlier prediction.
 
 Up to ten deploys are compared in up to 20 s. The comparison therefore runs in the background, once
 for all viewers.

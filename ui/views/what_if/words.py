@@ -30,7 +30,7 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A P99 up to this many times the shortest P99 is as good."""
+"""A P99 is as good as the shortest P99 if it is at most this many times as long."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -57,14 +57,14 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """The interval in brackets after a space, or an empty text."""
+    """A space and the interval in brackets, or an empty text."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
 def present(swept: SweepAnswer) -> str:
-    """The present value, written in the same form as the values of the sweep."""
+    """The present value, in the same form as the values of the sweep."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
