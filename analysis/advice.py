@@ -22,8 +22,8 @@ MIN_GAIN: Final = 0.02
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of resampled replays (draws) for a lever that does not shorten the latency. Its interval
-does not affect the ranking, so an error of 25 % in the width is acceptable."""
+"""Number of resampled replays (draws) for a lever that does not shorten the latency. The interval
+of such a lever does not affect the ranking. So an error of 25 % in its width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -117,8 +117,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """Yield the levers that apply, in the usual order of optimisation. Levers that a replay cannot
-    judge are appended to `unknown`."""
+    """Yield the levers that apply, in the usual order of optimisation. Add the levers that a replay
+    cannot judge to `unknown`."""
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
@@ -182,7 +182,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:
-    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
+    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be
+    extrapolated."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

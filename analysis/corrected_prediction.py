@@ -44,8 +44,8 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the percentiles of a latency, such as TTFT, to those of a longer latency that contains
-    it."""
+    """Limit the percentiles of a latency to the percentiles of a longer latency that contains it.
+    For example, TTFT is at most E2E."""
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
@@ -134,8 +134,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay. It has the share of values that are at
-            most the quantile q of the whole replay. The share is NaN if the resampled replay has no
+        shares: one array (k,) for each resampled replay. It has the share of the replay's values up
+            to the quantile q of the whole replay. The share is NaN if the resampled replay has no
             values.
 
     Returns:

@@ -35,7 +35,8 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this long before the window. It is the default retention of rows."""
+"""Maximum time from the start of a baseline to the start of the window. Rows have the same default
+retention."""
 
 
 @dataclass(frozen=True, slots=True)

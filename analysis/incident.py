@@ -43,7 +43,7 @@ class IncidentQuestions:
     equals: Mapping[str, str | None]
 
     def of(self, metric: Metric) -> Question:
-        """The question for one latency."""
+        """Return the question about one latency."""
         return Question(metric, self.window, self.baseline, self.equals)
 
 

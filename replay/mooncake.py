@@ -37,7 +37,7 @@ class MooncakeWriter:
         """Create a writer.
 
         Args:
-            unshared: whether prompts without recorded prefixes get unique numbers. If False, these
+            unshared: whether prompts without recorded prefixes get unique numbers. If False, such
                 prompts get no `hash_ids`.
         """
         self._block_tokens = block_tokens

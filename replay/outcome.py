@@ -1,4 +1,5 @@
-"""Store the result of a replay, as columns: latencies by request, and work by engine."""
+"""Store the result of a replay, as columns: the latencies of each request, and the work of each
+engine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -41,8 +42,8 @@ class ReplayOutcome:
     engine: IntArray
     """(n,) index of the replica that served the request; −1 if rejected."""
     rejected: BoolArray
-    """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
-    full. The latencies of rejected requests are NaN."""
+    """(n,) whether the request was rejected, because it was longer than `max_model_len` or the
+    queue was full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
     @property

@@ -9,7 +9,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed prompt tokens of each step that computes prompts, if only sums over steps are known. The
+"""Assumed number of prompt tokens in each step with prompts, if only sums over steps are known. The
 assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
 
 
@@ -45,7 +45,7 @@ class StepLoad:
 
     @property
     def made(self) -> FloatArray:
-        """Number of tokens for which the last layer (logits) is computed."""
+        """Number of tokens for which the model's last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 

@@ -13,7 +13,7 @@ from replay.edits import EditError, Edits, edits_of
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
-    """The causes with the predicted effects of their levers.
+    """Add the predicted effects of their levers to the causes.
 
     Levers that would not shorten the latency are left out. `predicted` is None if no replay can
     predict the effect.

@@ -25,7 +25,7 @@ _NS: Final = 10**9
 
 
 def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
-    """The results of probes by region, endpoint and model."""
+    """The results of probes for each region, endpoint and model."""
     window = question.window
     table, scale = probe_sample(engine, window, COLUMNS, question.equals)
     step_s = _step_s(window)

@@ -25,7 +25,8 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the growth for requests that arrived around an engine start.
 
-    The growth that the workload caused is subtracted."""
+    The growth that the changed traffic caused is subtracted.
+    """
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]

@@ -36,9 +36,7 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """The size of the wider tail.
-
-    Return None if `share` is already as large."""
+    """Return the size of the wider tail, or None if the tail already has at least this size."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 

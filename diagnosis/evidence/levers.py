@@ -35,7 +35,7 @@ _MIN_RATE: Final = 0.01
 
 
 def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
-    """Return a flag's current value at a slow server; None if no engine start reports it."""
+    """Return a flag's current value at a slow server, or None if no engine start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -59,5 +59,6 @@ def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = No
 
 
 def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return one lever if the flag's current value is `value`. Otherwise, return no lever."""
+    """Return one lever if the flag's current value is `value`. If the flag has another value,
+    return no lever."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

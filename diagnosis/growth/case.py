@@ -22,11 +22,11 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests in a mean over all requests. If there are more, requests at equal
-distances are used."""
+"""Maximum number of requests in a mean over all requests. If there are more requests, requests at
+equal distances are used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks contain, and that the slow servers
-serve."""
+"""Minimum share of the slow requests that the hot blocks contain. The slow servers serve at least
+the same share."""
 _USUAL = 0.99
 """Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
@@ -73,7 +73,7 @@ class DiagnosisCase:
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms, in seconds per slow request."""
+        """Return the growth of the sum of the given terms, in seconds per slow request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "DiagnosisCase":
@@ -151,7 +151,7 @@ class DiagnosisCase:
 
     @property
     def where(self) -> dict[str, str]:
-        """The labels that the slow servers have in common; none if all servers are slow."""
+        """The labels that the slow servers have in common. It is empty if all servers are slow."""
         served = self.now.server
         known = np.unique(served.codes[served.codes >= 0]).size
         return self.where_of(*self.slow_servers) if len(self.slow_servers) < known else {}

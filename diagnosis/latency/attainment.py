@@ -34,8 +34,9 @@ CRITICAL_Z: Final = 1.645
 rise."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""Minimum share of the baseline's requests within a threshold that separates slow requests from
-usual requests. Such a threshold decides only if the attainment fell even more (`fell`)."""
+"""Minimum share of the baseline's requests within a threshold. Below this share, the threshold does
+not separate slow requests from usual requests. It then decides only if the attainment fell even
+more (`fell`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class LatencyThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Numbers of requests in baseline and window: those that the objective counts, and those above
-    the threshold."""
+    """In baseline and window, the number of requests that the objective counts, and how many of
+    them are above the threshold."""
 
     slo: str
     threshold_s: float
