@@ -133,7 +133,9 @@ def explain_question(
 def windows_of(question: Question) -> list[Window]:
     """The time ranges to read.
 
-    It is one range with baseline and window, or two ranges if they are far apart."""
+    If baseline and window are close together, one range contains both. If they are far apart, each
+    is a separate range.
+    """
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

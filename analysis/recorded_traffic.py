@@ -108,7 +108,7 @@ class Recorded:
     lead_s: float
     """Seconds from the first request to the start of the window."""
     left_out: Mapping[str, int]
-    """Number of requests that cannot be replayed, by reason."""
+    """For each reason, the number of requests that cannot be replayed."""
     simulated: bool
 
     @property
@@ -245,7 +245,7 @@ class _Unfit(NamedTuple):
 def _left_out(
     unfit: Sequence[_Unfit], counted: BoolArray, needed: BoolArray, some_fit: bool
 ) -> dict[str, int]:
-    """The number of requests of engines that cannot be replayed, by reason.
+    """For each reason, the number of requests of engines that cannot be replayed.
 
     Args:
         unfit: the engines that cannot be replayed, at least one.

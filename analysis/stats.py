@@ -116,7 +116,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; empty for a single group.
+        dimensions: labels to group by, or empty for a single group.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [

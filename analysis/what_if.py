@@ -359,7 +359,7 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of the edited replay, or NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile, or NaN if unknown. The value −0.1 means 10 % lower."""
+    """The relative change of each percentile. The value −0.1 means 10 % lower. NaN is unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 

@@ -39,10 +39,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The predicted effect of a lever on the explained latency.
+    """The predicted effect of an action (lever) on the explained latency.
 
-    The P99 is `now_s` now and `then_s` with the lever. `low_s` and `high_s` bound the 95 %
-    interval."""
+    The P99 is `now_s` now, and `then_s` with the action. `low_s` and `high_s` bound the 95 %
+    interval.
+    """
 
     now_s: float
     then_s: float

@@ -35,7 +35,7 @@ class ExplanationVerdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One cause and its share of the added time, in [0, 1]. `low` and `high` bound the share's 95 %
-    interval. They are None for `ShareMethod.ACCOUNTING`."""
+    interval. They are None if no replay computed the share."""
 
     id: str
     share: float
@@ -67,7 +67,7 @@ class PartGrowth:
 
     @property
     def excess_s(self) -> float:
-        """The increase of the part in seconds; negative if the part became shorter."""
+        """The increase of the part in seconds. It is negative if the part became shorter."""
         return self.now_s - self.baseline_s
 
 
@@ -130,7 +130,7 @@ class Explanation:
     replay: Replay | None = None
     """The replay that computed the shares, or None if no replay computed them."""
     not_replayed: str | None = None
-    """Why the shares do not come from a replay. None if no replay was requested."""
+    """Why no replay computed the shares. None if no replay was requested."""
     network: Sequence[NetworkGrowth] = ()
     """Regions whose probes waited longer outside the servers, largest growth first. The latencies
     of requests do not contain this time."""

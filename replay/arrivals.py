@@ -25,10 +25,10 @@ class Prefixes:
     """
 
     offsets: IntArray
-    """(n + 1,) index of the first segment of each of the n requests; the last element is m, the
+    """(n + 1,) index of the first segment of each of the n requests. The final element is m, the
     number of segments."""
     keys: IntArray
-    """(m,) the key of each segment: any integer."""
+    """(m,) the key of each segment. A key is any integer."""
     end_tokens: IntArray
     """(m,) number of tokens from the prompt's start to the segment's end, ascending within a
     request."""
@@ -180,7 +180,7 @@ class Arrivals:
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.
-            received_s: new times of receipt; None keeps the recorded times.
+            received_s: new times of receipt, or None to keep the recorded times.
 
         Raises:
             ValueError: the times of receipt are not ascending.

@@ -72,7 +72,8 @@ class ReplayEngine:
         seed: seed of the noise of step times.
         stalls: the engine's stalls in order of time, possibly infinite.
         started_s: time at which the engine was ready. No step begins before this time.
-        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
+        new_shape_s: additional duration of the first step of each batch shape. It is 0 for a warm
+            engine.
     """
 
     def __init__(

@@ -120,8 +120,8 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
 
     Args:
         at_s: (n,) the time of each sample, ascending.
-        stall_s: (n,) seconds of stalls since the previous sample; NaN if unknown.
-        longest_s: (n,) duration of the longest step since the previous sample; NaN if unknown.
+        stall_s: (n,) seconds of stalls since the previous sample, or NaN if unknown.
+        longest_s: (n,) duration of the longest step since the previous sample, or NaN if unknown.
     """
     found = []
     before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])

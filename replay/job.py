@@ -113,8 +113,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival; None until the engine accepts the request. The engine then sets `queued` to
-    the time of acceptance."""
+    """Time of arrival, or None until the engine accepts the request. The engine then sets `queued`
+    to the time of acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -156,7 +156,7 @@ class Job:
     """Time of the preemption whose lost tokens are not recomputed yet, or None. If the request is
     preempted again before the recomputation, the time of the first preemption is kept."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if it was not aborted."""
+    """End of the step after which the request was aborted, or None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed at the time `evicted`."""
     before: "StepSums | None" = None

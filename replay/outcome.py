@@ -33,9 +33,9 @@ class ReplayOutcome:
     """(n,) seconds from receipt to the first byte, or to the last byte if the response is not
     streamed."""
     tpot_s: FloatArray
-    """(n,) decode_s / (output_tokens − 1); NaN for a single token."""
+    """(n,) decode_s / (output_tokens − 1), or NaN for a single token."""
     itl_max_s: FloatArray
-    """(n,) longest time between two tokens; NaN for a single token."""
+    """(n,) longest time between two tokens, or NaN for a single token."""
     e2e_s: FloatArray
     preemptions: IntArray
     cached_tokens: IntArray
@@ -60,7 +60,7 @@ class EngineOutcome:
     busy_s: FloatArray
     """(r,) seconds that each engine spent in steps."""
     end_s: FloatArray
-    """(r,) end of the last step; 0 if there was no step."""
+    """(r,) end of the last step, or 0 if there was no step."""
     blocked_seats_s: FloatArray
     """(r,) total seconds of the steps during which `max_num_seqs` blocked the queue."""
     blocked_kv_s: FloatArray

@@ -53,7 +53,8 @@ class StepClock:
     Args:
         noise: factors for the durations of steps, from `step_noise`, used cyclically.
         stalls: the engine's stalls in order of time, possibly infinite.
-        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
+        new_shape_s: additional duration of the first step of each batch shape. It is 0 for a warm
+            engine.
     """
 
     def __init__(

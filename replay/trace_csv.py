@@ -39,7 +39,7 @@ def read_trace(path: Path, max_requests: int | None = None) -> tuple[TraceRow, .
     """Read a trace, in order of time.
 
     Args:
-        max_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests, or None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.

@@ -120,7 +120,8 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """A gauge's mean in each window, over all samples of all GPUs: (w,). NaN without samples."""
+    """A gauge's mean in each window, over all samples of all GPUs: (w,). NaN if there are no
+    samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

@@ -127,8 +127,8 @@ def findings_of(
     """Additional remarks on a window.
 
     Args:
-        tensor_active_ratio: measured share of the time in which matrix units were active; None to
-            use MFU.
+        tensor_active_ratio: measured share of the time in which matrix units were active, or None
+            to use MFU.
         of_the_peak: the larger of measured and modelled bandwidth / peak bandwidth.
     """
     found = []

@@ -98,7 +98,7 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """The rows of one side to compare."""
+    """The requests to compare on one side: all, or every n-th request."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 

@@ -27,7 +27,7 @@ BLOCKS: Final = 20
 """Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Minimum and maximum length of a block, in seconds."""
+"""`SHORTEST_S` and `LONGEST_S` limit the length of a block, in seconds."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks with requests on each side."""
 MODEL_ERROR: Final = 0.007

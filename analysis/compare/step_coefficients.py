@@ -22,8 +22,8 @@ from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
 COEFFICIENTS: Final = len(NAMES)
-"""The coefficient λ is missing. The additional time of steps with prefill is part of `gamma` and
-`alpha`."""
+"""Number of coefficients. The coefficient λ is not fitted. The additional time of steps with
+prefill is part of `gamma` and `alpha`."""
 MEANINGS: Final[Mapping[str, str]] = {
     "gamma": "per step",
     "alpha": "per prefill token",

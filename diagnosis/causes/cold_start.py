@@ -77,8 +77,8 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers that shorten the longest part of a start. The first lever contains the
-    part's name and duration."""
+    """Yield the actions (levers) that shorten the longest part of a start. The first lever contains
+    the part's name and duration."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest
@@ -89,4 +89,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The levers (actions) that are proposed if the parts of the start are unknown."""
+"""The actions (levers) that are proposed if the parts of the start are unknown."""

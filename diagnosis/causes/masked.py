@@ -57,7 +57,8 @@ def masked_causes(
     Args:
         slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
-        named: the causes that were found in the slow requests, largest share first; at least one.
+        named: the causes that were found in the slow requests, at least one. The cause with the
+            largest share is first.
     """
     claims = all_claims(wide)
     game = _WithoutCauses(wide, claims, slow, share)

@@ -13,8 +13,8 @@ _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""The levers for a replica whose engines get unequal traffic. vLLM chooses the engine, unless the
-request names an engine."""
+"""The actions (levers) for a replica whose engines get unequal traffic. vLLM chooses the engine,
+unless the request names an engine."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -1,4 +1,4 @@
-"""Fewer drafted tokens are accepted. Each step yields fewer tokens, so each token takes longer."""
+"""Fewer drafted tokens are accepted. So a step yields fewer tokens, and each token takes longer."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers

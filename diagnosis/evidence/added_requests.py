@@ -124,8 +124,8 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sorted lengths of a tenant's requests in the baseline and in the hot blocks (the
-    blocks of time with nearly all slow requests).
+    """Return the sorted lengths of a tenant's requests in the baseline, and in the blocks of time
+    with nearly all slow requests.
 
     If `tenant` is None, all requests are used.
     """

@@ -25,8 +25,8 @@ _BODY_ROWS = 20_000
 """Maximum number of requests in a mean over all requests. If there are more requests, requests at
 equal distances are used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks contain. The slow servers serve at least
-the same share."""
+"""Minimum share of the slow requests that the hot blocks (blocks of time) contain. The slow servers
+serve at least the same share."""
 _USUAL = 0.99
 """Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
@@ -123,7 +123,7 @@ class DiagnosisCase:
 
     @property
     def hot_s(self) -> float:
-        """Total length of the hot blocks, in seconds."""
+        """Total length of the blocks of time with nearly all slow requests, in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -158,13 +158,14 @@ class DiagnosisCase:
 
     @cached_property
     def hot_requests(self) -> Requests:
-        """All requests that were received in the hot blocks."""
+        """All requests that were received in the blocks of time with nearly all slow requests."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
+        """Select the samples of the slow servers, or of their whole replicas. Only samples from the
+        blocks of time with nearly all slow requests are selected."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:

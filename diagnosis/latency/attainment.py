@@ -148,8 +148,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """Return the design effect: the number of correlated requests that have as much information as
-    one independent request. The result is at least 1."""
+    """Return the design effect. It is the number of correlated requests that have as much
+    information as one independent request, and at least 1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0

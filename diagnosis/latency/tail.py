@@ -79,7 +79,7 @@ def sort_latencies(
     """Sort the known latencies of one time range.
 
     Args:
-        latency_s: (n,) latencies in seconds; NaN if unknown.
+        latency_s: (n,) latencies in seconds, or NaN if unknown.
         received_unix_ns: (n,) when each request was received.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
