@@ -195,13 +195,14 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the hang and the causes that delay requests of other engines.
+    """Return the explanation with the hang, and with the causes that delay requests of other
+    engines.
 
     Most slow requests are requests of the hung engine, which show no other cause. So the requests
     that ended are explained like a window without a hang. The growth is divided by the Shapley
-    value of two players (see `masked`). Without the other causes, the requests that ended would be
-    as fast as usual. Without the hang, unfinished requests would be as fast as the requests that
-    ended.
+    value of two players: the hang, and all other causes (see `masked`). Without the other causes,
+    the requests that ended would be as fast as usual. Without the hang, unfinished requests would
+    be as fast as the requests that ended.
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails

@@ -31,7 +31,7 @@ class StepLoad:
     draft_tokens: FloatArray
     """Number of drafted tokens that are verified, or 0 without speculation."""
     prefill_steps: FloatArray
-    """Steps that computed prompt tokens."""
+    """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
     """R: number of earlier tokens of the same prompt whose KV the chunks read again. For sums over
     many steps, R is a lower bound (`chunks.read_back`)."""

@@ -18,7 +18,7 @@ GB."""
 
 
 class PeaksError(ValueError):
-    """A configuration has invalid peaks."""
+    """The user's configuration contains invalid peaks of a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

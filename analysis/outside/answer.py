@@ -139,14 +139,14 @@ class OutsideQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OutsideAnswer:
-    """The probes of a window by place (endpoint, model and region)."""
+    """The probes of a window, grouped by place. A place is an endpoint, a model and a region."""
 
     window: Window
     endpoints: Sequence[EndpointResults]
     """The results for each place, sorted by endpoint, model and region."""
     left_out: int
-    """Number of places that are left out. They have the fewest failures, and then the fewest
-    probes."""
+    """Number of places that are left out. These places have the fewest failures. Among places with
+    equally many failures, they have the fewest probes."""
     read: int
     """Number of probes that were read. It includes the probes of places that are left out."""
     scale: float

@@ -178,7 +178,7 @@ def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term, its growth at other times / its growth around the starts, in [0, 1].
+    """Return for each term: growth at other times / growth around the starts, in [0, 1].
 
     The growth at other times is measured on the slowest requests that did not arrive around the
     starts. The result is empty if there are too few such requests.

@@ -88,8 +88,8 @@ class DiagnosisCase:
     @cached_property
     def hot_blocks(self) -> BoolArray:
         """Return whether each block of time is hot: (block_count,). The hot blocks are the fewest
-        blocks that contain nearly all slow requests. Earlier blocks in which the queue of these
-        requests grew are also hot."""
+        blocks that contain nearly all slow requests. They also include earlier blocks in which the
+        queue of these requests grew."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])

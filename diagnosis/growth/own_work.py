@@ -55,8 +55,8 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). For sizes
-        that the baseline does not contain, the given number is returned."""
+        """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). If the
+        baseline has no prompts of this size, the given number is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
