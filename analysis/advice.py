@@ -22,8 +22,8 @@ MIN_GAIN: Final = 0.02
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of resampled replays (draws) for a lever that does not shorten the latency. Its interval
-does not affect the ranking, so an error of 25 % in the width is acceptable."""
+"""Number of resampled replays (draws) for a change that does not shorten the latency. The interval
+of such a change does not affect the ranking. So an error of 25 % in its width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -41,7 +41,7 @@ class AdviceLever:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A lever with its predicted effect on one latency."""
+    """A possible change (lever) with its predicted effect on one latency."""
 
     lever: AdviceLever
     answer: WhatIfAnswer
@@ -73,15 +73,15 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """The levers that were replayed. Helpful levers come first, sorted by gain relative to
-    effort."""
+    """The possible changes (levers) that were replayed. Helpful changes come first, sorted by gain
+    relative to effort."""
 
     metric: str
     advice: Sequence[Advice]
     refused: str | None
     """Why there is no prediction, or None if there is a prediction."""
     unknown: Sequence[str]
-    """Levers that a replay cannot judge, each with the reason."""
+    """Possible changes (levers) that a replay cannot judge, each with the reason."""
 
 
 def advise(
@@ -117,8 +117,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """Yield the levers that apply, in the usual order of optimisation. Levers that a replay cannot
-    judge are appended to `unknown`."""
+    """Yield the changes (levers) that apply, in the usual order of optimisation. Add the changes
+    that a replay cannot judge to `unknown`."""
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
@@ -182,7 +182,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:
-    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
+    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be
+    extrapolated."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

@@ -31,12 +31,12 @@ takes about a second. On a busy machine, a replay takes up to 36 s. Its first co
 about 15 s (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2
-"""Maximum number of child processes at the same time. Further computations wait."""
+"""Maximum number of child processes at the same time. Any other computation waits."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The kinds of messages that the child sends. The first byte of a message is its kind. Except after
-`_STEP` and `_COMPILING`, the length of the content follows (in `_LENGTH` bytes). Then the content
-follows."""
+"""The kinds of messages that the child sends. The first byte of a message is its kind. A message of
+kind `_STEP` or `_COMPILING` has no content. In all other messages, the length of the content
+follows (in `_LENGTH` bytes), and then the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of the content of a message, in bytes."""
@@ -54,8 +54,8 @@ is compiled."""
 
 
 class ChildAnswer(NamedTuple):
-    """`answer` is the newest answer, or None. `problem` states why there is no better answer. It is
-    None if the computation finished. `unavailable` is True if the database could not be read."""
+    """`answer` is the newest answer, or None. If the computation did not finish, `problem` states
+    the reason. `unavailable` is True if the database could not be read."""
 
     answer: Any = None
     problem: str | None = None

@@ -2,8 +2,8 @@
 
 The baseline is the latest range that lies before the window and has no incident. Pure.
 
-If an incident was open just before the window, both ranges are slow. A comparison would then find
-no difference.
+A range with an incident may be as slow as the window. A comparison with such a range would find no
+difference.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,10 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """The latest range before a window that overlaps no incident.
+    """Return the latest range before a window that overlaps no incident.
 
-    By default, the range has the length of the window."""
+    By default, the range has the length of the window.
+    """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
     while met := [row for row in incidents if _overlaps(row, end_ns - length_ns, end_ns)]:

@@ -2,7 +2,7 @@
 
 An objective is blind if it counted too few requests or probes in the last hour to alert.
 
-The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
+The generated Prometheus rules do the same check on `/metrics`. Only the rules can report the reason
 `late`.
 """
 

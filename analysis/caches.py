@@ -76,11 +76,11 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits / (hits + misses) with its 95 % interval. None if there are neither hits nor
-            misses.
+        rate: hits / (hits + misses) with its 95 % interval. It is None if there are neither hits
+            nor misses.
         answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
-        saved_usd: the estimated US dollars that the `priced_hits` saved. None if there are no such
-            hits.
+        saved_usd: the estimated US dollars that the `priced_hits` saved. It is None if there are no
+            `priced_hits`.
         saved_engine_s: the estimated engine time that the `timed_hits` saved.
     """
 
@@ -124,8 +124,8 @@ class CachesAnswer:
             reports.
         reports: the number of reports in the given range. Several reports may describe the same
             lookup.
-        groups: the groups of lookups, the largest first. Groups beyond `MAX_GROUPS` are one group
-            `_other`.
+        groups: the groups of lookups, the largest first. If there are more than `MAX_GROUPS`, the
+            group `_other` contains the smaller groups.
         similarity: the bins that have lookups, for the cache `similarity_of`.
         similarity_of: the cache that reported the most similarities. Each cache has its own
             threshold, so only one cache is shown.
@@ -185,7 +185,7 @@ def _matches(lookup: CacheLookupReport, where: Mapping[str, str | None]) -> bool
 
 
 _Key = tuple[str | None, str]
-"""The tenant (`EVERY` for all tenants) and the model."""
+"""A tenant (`EVERY` for all tenants) and a model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. The collector replaces null characters, so no tenant has this name."""
 
@@ -251,8 +251,9 @@ def _replaced_request(
 ) -> MeanRequest | None:
     """Estimate the request that a hit saved.
 
-    The estimate is the mean of the tenant's requests to the model. If there are none, all tenants'
-    requests are used."""
+    The estimate is the mean of the tenant's requests to the model. If the tenant has no requests to
+    the model, the requests of all tenants are used.
+    """
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

@@ -19,21 +19,24 @@ NAMES: Final = {
 
 MAJORITY_SHARE: Final = 0.5
 """If a share by accounting is above this value, texts call the cause "probably most" of the growth.
-In simulations, "most" was right for 94 % of single faults. With two faults, it was right in 63 % of
-the cases. More precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+Accounting divides the growth without a replay. In simulations, "most" was right for 94 % of single
+faults. With two faults, it was right in 63 % of the cases. More precise words were wrong more often
+(docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """A share by accounting in words.
+    """A share that was computed without a replay, in words.
 
-    The percentage of such a share is not reliable."""
+    The percentage of such a share is not reliable.
+    """
     return "probably most" if share > MAJORITY_SHARE else "a part"
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
     """Format a share.
 
-    A share by replay becomes a percentage with its interval. A share by accounting becomes words.
+    If a replay computed the share, the text is a percentage with its interval. If no replay
+    computed it, the text is words.
     """
     if low is None or high is None:
         return rough_share(share)

@@ -22,7 +22,7 @@ degrees of freedom and is less exact."""
 
 
 class Reproduced(NamedTuple):
-    """One percentile: as measured, and as replayed without edits."""
+    """A percentile as measured, and as replayed without edits."""
 
     measured: float | None
     replayed: float | None
@@ -44,8 +44,8 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the percentiles of a latency, such as TTFT, to those of a longer latency that contains
-    it."""
+    """Limit the percentiles of a latency to the percentiles of a longer latency that contains it.
+    For example, TTFT is at most E2E."""
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
@@ -61,7 +61,7 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
     result is raised to the result of the percentile below.
 
     Args:
-        measured: the measured percentiles in ascending order; NaN if unknown.
+        measured: the measured percentiles in ascending order, or NaN if unknown.
         now, then: the percentiles of the unchanged replay, and of the edited replay.
     """
     small = np.minimum(measured, now) < NEGLIGIBLE_S
@@ -80,7 +80,8 @@ class RankCorrection:
     a position in ascending order, from 0 to 1.
 
     Args:
-        now, measured: the values of the unchanged replay, and the measured values; NaN if unknown.
+        now, measured: the values of the unchanged replay, and the measured values. Unknown values
+            are NaN.
     """
 
     def __init__(self, now: FloatArray, measured: FloatArray) -> None:
@@ -134,8 +135,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay. It has the share of values that are at
-            most the quantile q of the whole replay. The share is NaN if the resampled replay has no
+        shares: one array (k,) for each resampled replay. It has the share of the replay's values up
+            to the quantile q of the whole replay. The share is NaN if the resampled replay has no
             values.
 
     Returns:
@@ -195,9 +196,9 @@ def intervals(
     """Return a 95 % interval for each quantile q of later windows with the same distribution.
 
     Args:
-        values: (k,) the predictions; NaN if unknown.
+        values: (k,) the predictions, or NaN if unknown.
         q: (k,) in (0, 1).
-        then: the latencies of the edited replay of the whole traffic; NaN if unknown.
+        then: the latencies of the edited replay of the whole traffic, or NaN if unknown.
         error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
     """
     if bounds is None:

@@ -48,7 +48,7 @@ class CostQuestion:
     """Labels to group by. They may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
     """Labels that select the requests to group and compare. The value None selects requests without
-    the label. Only the label `replica` also restricts the bill to the engines of this replica."""
+    the label. Only the label `replica` also restricts the bill."""
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
@@ -76,8 +76,9 @@ class CostAnswer:
     not_compared: Sequence[str]
     """Why a part of the traffic has no managed price."""
     break_even: BreakEven | None
-    """The request rate above which self-hosting is cheaper than a managed API. None if part of the
-    traffic has no price, or if a label other than `replica` selects the requests."""
+    """The request rate above which self-hosting is cheaper than a managed API. It is None if part
+    of the traffic has no price. It is also None if a label other than `replica` selects the
+    requests."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
     sides: Sides
@@ -145,13 +146,13 @@ def managed_usd_by(
     """The managed price of each group of requests.
 
     Args:
-        cells: the tokens of the requests, summed by labels and hour. The labels must include
+        cells: sums of tokens, one for each hour and combination of labels. The labels must include
             `model` and the labels in `by`.
         by: the labels that define a group. They may include `hour`.
 
     Returns:
-        Dollars by label values. The value is None if a model of the group has no managed price.
-            Groups without tokens are left out.
+        For each group's label values, the price in dollars. It is None if a model of the group has
+            no managed price. Groups without tokens are left out.
     """
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}

@@ -80,11 +80,11 @@ class _Sum:
     flops: float = 0.0
     moved_bytes: float = 0.0
     shaped_s: float = 0.0
-    """Part of `busy_s` whose FLOPs and bytes are known."""
+    """The part of `busy_s` for which FLOPs and bytes are known."""
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """Part of `busy_s` whose FLOPs, bytes and device peaks are known."""
+    """The part of `busy_s` for which FLOPs, bytes and device peaks are known."""
 
 
 def sides_of(

@@ -35,7 +35,8 @@ from telemetry.starts import EngineStart
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this long before the window. It is the default retention of rows."""
+"""Maximum time from the start of a baseline to the start of the window. Rows have the same default
+retention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,9 @@ def explain_question(
 def windows_of(question: Question) -> list[Window]:
     """The time ranges to read.
 
-    It is one range with baseline and window, or two ranges if they are far apart."""
+    If baseline and window are close together, one range contains both. If they are far apart, each
+    is a separate range.
+    """
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

@@ -1,4 +1,4 @@
-"""Filter the data of a bill by replica. Pure."""
+"""Select one replica's data of a bill. Pure."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ from telemetry.billing_data import BillingData
 
 
 def of_replica(read_: BillingData, replica: str | None) -> BillingData:
-    """Return the engines, GPUs and requests of one replica, or of all replicas for None."""
+    """Return the engines, GPUs and requests of one replica. If the replica is None, return all of
+    them."""
     if replica is None:
         return read_
     return replace(

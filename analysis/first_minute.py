@@ -1,9 +1,7 @@
 """Report how much of the simulated past is stored.
 
-This is used in the first minute of `tailspan up --simulate`.
-
-Until the past is stored and evaluated, a page would show incomplete data, such as a burning SLO
-without an incident.
+This is used in the first minute of `tailspan up --simulate`. Until the past is stored and
+evaluated, a page would show incomplete data.
 """
 
 from collections.abc import Mapping, Sequence

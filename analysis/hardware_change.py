@@ -23,7 +23,7 @@ from telemetry.starts import EngineStart, read
 class _Format(NamedTuple):
     weight_bytes: float
     math: str | None
-    """Number format of the matrix products, or None for the number format of the activations."""
+    """Number format of the matrix products. None means the number format of the activations."""
 
 
 QUANTISATIONS: Final[Mapping[str, _Format]] = {

@@ -43,7 +43,7 @@ class IncidentQuestions:
     equals: Mapping[str, str | None]
 
     def of(self, metric: Metric) -> Question:
-        """The question for one latency."""
+        """Return the question about one latency."""
         return Question(metric, self.window, self.baseline, self.equals)
 
 
@@ -86,7 +86,7 @@ def questions_of(
 
 
 def split_incident_name(named: str) -> tuple[str, str | None]:
-    """Split `SLO@TIME` into the SLO and the time, which is None if there is no @TIME."""
+    """Split `SLO@TIME` into the SLO and the time. The time is None if there is no @TIME."""
     # The name of a group (chat{tenant="a@b"}) may contain an @.
     group, brace, rest = named.rpartition("}")
     name, at, instant = rest.partition("@")

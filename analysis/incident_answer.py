@@ -33,7 +33,7 @@ from telemetry import dataclass_json
 
 VERSION: Final = 1
 """The version of the method that computes answers. Increase it if the method computes other shares
-from the same data. The server then computes the answers of the last day again. Older answers show
+from the same data. The server then computes the answers of the last day again. Earlier answers show
 their version."""
 MAX_BYTES: Final = 2**20
 """Maximum length of an answer in bytes. An answer with four causes and two latencies has 20 kB."""
@@ -90,7 +90,7 @@ class StoredAnswer:
     @property
     def replay_took_too_long(self) -> bool:
         """Whether the replay exceeded its time limit. The server computes the answer again later.
-        Commands, and pages that are not live, run a replay themselves."""
+        Until then, commands, and pages that are not live, run a replay themselves."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:
@@ -146,8 +146,8 @@ def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
 def stored_sentences(
     engine: Engine, objective: Objective, incidents: Sequence[IncidentRow]
 ) -> dict[tuple[str, int], str]:
-    """Return the causes of an objective's incidents as sentences, by severity and time of the
-    alert. Incidents without an answer or a cause are absent.
+    """Return the causes of an objective's incidents as sentences. The keys are the severity and the
+    time of the alert. Incidents without an answer or a cause are absent.
 
     Raises:
         StoreUnavailable: the database cannot be read.

@@ -24,7 +24,8 @@ def curve_of(values: FloatArray) -> FloatArray:
 def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
     """Return the share of the finite values that do not exceed each value of a curve.
 
-    The share is NaN if it is unknown."""
+    A share is NaN if it is unknown.
+    """
     known = np.sort(values[np.isfinite(values)])
     if not known.size:
         return np.full(curve.size, np.nan)

@@ -22,8 +22,8 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 listed. Without prefix caching, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one KV
-block."""
+"""Minimum share of requests with a ladder. Only requests whose prompt fills at least one KV block
+are counted."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users."""
@@ -42,10 +42,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        The unchanged traffic if no tokens were cached, if no edit changes the contents of the
-            caches, or if the ladders cannot be used. Otherwise the traffic with `prefixes`. Its
-            `cached_tokens` contains only the hits that the replay cannot compute. These hits are
-            from outside the engine, or from before the recording.
+        The unchanged traffic in three cases: no tokens were cached, no edit changes the contents of
+            the caches, or the ladders cannot be used. In all other cases, the traffic with
+            `prefixes`. Its `cached_tokens` then contains only the hits that the replay cannot
+            compute. These hits are from outside the engine, or from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -79,7 +79,8 @@ def repeated_tokens(recorded: Recorded) -> IntArray:
     """Return the tokens of the prefix that each prompt shares with an earlier prompt to the engine:
     (n,).
 
-    The number is rounded down to a rung, and 0 without a ladder."""
+    The number is rounded down to a rung. It is 0 without a ladder.
+    """
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -97,8 +98,8 @@ def _edits_affect_cache(edits: Edits) -> bool:
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used, or None. `pools` is True if the edits send requests to
-    engines that did not serve them in the recording."""
+    """Return why the ladders cannot be used, or None if they can be used. `pools` is True if the
+    edits send requests to engines that did not serve them in the recording."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
@@ -123,8 +124,8 @@ def prefixes_of(
 ) -> tuple[Prefixes, BoolArray]:
     """The prefixes that prompts share.
 
-    Also return (n,) which cache hits reach at least one rung beyond the prefix shared with earlier
-    requests.
+    Also return (n,) which cache hits are longer than the prefix shared with earlier requests by at
+    least one rung.
 
     Two prompts begin to differ between their last equal rung and the next rung. The shared prefix
     ends where the shortest cache hit between these rungs ends. If there is no such hit, it ends at
@@ -201,7 +202,7 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
         shared = count[key] > 1
         rows, parents = rows[shared], known + key.reshape(-1)[shared]
         known += len(pairs)
-        if level:  # the first rung is that of the empty prompt, which is not a node
+        if level:  # the first rung belongs to the empty prompt, which is not a node
             found.append((rows, np.full(len(rows), level - 1), parents))
     row, level_of, key = (
         np.concatenate([each[place] for each in found]) if found else np.zeros(0, dtype=np.int64)
@@ -226,7 +227,9 @@ def _moved_ends(
 ) -> IntArray:
     """Return where each node ends, in KV blocks from the start of the prompt.
 
-    It ends at the shortest cache hit between its rung and the next, or at its rung."""
+    A node ends at the shortest cache hit between its rung and the next. If there is no such hit, it
+    ends at its rung.
+    """
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
@@ -239,7 +242,8 @@ def _moved_ends(
 
 def _common(nodes: _Nodes) -> BoolArray:
     """Return which prefixes are common to many users: (m,). A prefix is common if many different
-    prompts continue it, or continue a longer prefix of the same request."""
+    prompts continue it. It is also common if it begins a longer common prefix of the same request.
+    """
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -45,9 +45,8 @@ MAX_REQUESTS: Final = 200_000
 """Maximum number of requests. A prediction needs 82 replays, which take about two minutes of CPU
 time for this many requests (docs/benchmarks.md#replay)."""
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of the requests that have no phases from the plugin. It is also the maximum share
-of the requests whose engine cannot be replayed.
-"""
+"""Maximum share of the requests that have no phases from the plugin. The same limit applies to the
+requests whose engine cannot be replayed."""
 MAX_NAMED: Final = 3
 """Maximum number of engines that an error message names."""
 UNLIMITED: Final = 2**31 - 1
@@ -109,12 +108,12 @@ class Recorded:
     lead_s: float
     """Seconds from the first request to the start of the window."""
     left_out: Mapping[str, int]
-    """Number of requests that cannot be replayed, by reason."""
+    """For each reason, the number of requests that cannot be replayed."""
     simulated: bool
 
     @property
     def replicas(self) -> int:
-        """Number of servers; each has one engine or several."""
+        """Number of servers. A server may have several engines."""
         return len({each.replica for each in self.engines})
 
     def column(self, name: str) -> FloatArray:
@@ -246,7 +245,7 @@ class _Unfit(NamedTuple):
 def _left_out(
     unfit: Sequence[_Unfit], counted: BoolArray, needed: BoolArray, some_fit: bool
 ) -> dict[str, int]:
-    """The number of requests of engines that cannot be replayed, by reason.
+    """For each reason, the number of requests of engines that cannot be replayed.
 
     Args:
         unfit: the engines that cannot be replayed, at least one.
@@ -484,7 +483,7 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], IntArray]:
-    """The distinct values, and the index of each row's value. An unknown value is ""."""
+    """The distinct values, and for each row the index of its value. An unknown value is ""."""
     values = np.asarray([value or "" for value in column.to_pylist()], dtype=object)
     names, codes = np.unique(values, return_inverse=True)
     return [str(name) for name in names], codes.reshape(-1).astype(np.int64)

@@ -58,8 +58,8 @@ class SloIncident:
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """True if the peak is after the instant of the status. `peak_burn` is then the highest burn
-    rate until this instant."""
+    """True if the peak is after the instant of the status. `peak_burn` then covers only the time
+    until this instant."""
     budget_spent: Fraction | None
     """The share of the error budget that the burn spent. It is None if it was known only after the
     instant of the status."""
@@ -94,7 +94,7 @@ class SloState:
 
     @property
     def open(self) -> list[SloIncident]:
-        """The open incidents, those of severity page first."""
+        """The open incidents. Incidents of severity page come first."""
         going_on = [each for each in self.incidents if each.is_open]
         return sorted(going_on, key=lambda each: each.severity != "page")
 
@@ -147,8 +147,8 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """Return the most urgent groups of each objective, and the number of omitted groups by
-    objective."""
+    """Return the most urgent groups of each objective, and for each objective the number of omitted
+    groups."""
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
@@ -308,7 +308,8 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
     """Return the start of the earliest burn before a window, in unix nanoseconds, or None.
 
-    The burn must overlap the range of the same length just before the window."""
+    The burn must overlap the range that has the window's length and ends where the window starts.
+    """
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [
@@ -324,8 +325,8 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """The likely causes by severity and time of the alert. If an incident has no stored answer, its
-    cause comes from the notification."""
+    """The likely causes. The keys are the severity and the time of the alert. If an incident has no
+    stored answer, its cause comes from the notification."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

@@ -9,14 +9,14 @@ EXPORT_S: Final = 5.0
 are exported even without requests."""
 
 STALE_S: Final = 6 * EXPORT_S
-"""Data counts as missing after six failed exports."""
+"""Data counts as missing after this many seconds. Six exports have then failed."""
 
 _NS: Final = 10**9
 
 
 def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> float | None:
-    """Seconds since the last data arrived. Return None if data still arrives, if there never was
-    any, or if the range ended in the past.
+    """Seconds since the last data arrived. Return None if data still arrives, if no data has ever
+    arrived, or if the range ended in the past.
 
     Args:
         newest_unix_ns: the time of the newest request or sample, or None if there is none.

@@ -22,8 +22,7 @@ LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
 """Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with requests in this many nanoseconds after the
-start."""
+"""Length of the time after a start, in nanoseconds. Only requests in this time are compared."""
 MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
@@ -108,7 +107,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartsAnswer:
-    """The newest starts of a window in order of time, and the number of all starts in it."""
+    """The newest starts of a window in order of time, and the number of all its starts."""
 
     window: Window
     starts: Sequence[Start]

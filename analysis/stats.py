@@ -57,13 +57,13 @@ class StatsAnswer:
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests in groups with a label `_other`. Rollups store this label if a label has
-    too many values."""
+    """Number of requests in groups with a label `_other`. Rollups replace a label's value with
+    `_other` if the label has too many values."""
     hidden: int = 0
-    """Number of requests under `_other` that may be missing from `partial` groups, or may match the
+    """Number of requests under `_other` that may belong to `partial` groups, or may match the
     filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Number of requests by source. Empty for `sketch`."""
+    """Number of requests from each source. Empty for `sketch`."""
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
@@ -116,7 +116,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; empty for a single group.
+        dimensions: labels to group by, or empty for a single group.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [

@@ -52,7 +52,8 @@ ABSENT: Final[Mapping[str, Argument]] = {
 
 
 class Ratio(NamedTuple):
-    """A predicted relative change of a percentile, with its interval: −0.1 is 10 % faster."""
+    """A predicted relative change of a percentile, with its interval. The value −0.1 means 10 %
+    faster."""
 
     value: float
     low: float
@@ -209,7 +210,8 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines: the arguments that what-if can change, and all others."""
+    """The arguments of some engines. The arguments that what-if can change are separate from the
+    rest."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

@@ -82,8 +82,8 @@ class _Counts:
 
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Return two masks (n,): the requests for which an expression is true, and for which it is
-    false. For all other requests, the value is unknown."""
+    """Return two masks (n,): the requests for which an expression is true, and the requests for
+    which it is false. For all other requests, the value is unknown."""
     match expression:
         case Not(operand):
             true, false = _evaluate(operand, requests)

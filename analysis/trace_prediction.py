@@ -116,7 +116,7 @@ def predict_trace(
     """Replay a trace of at least one request on the engines of a recorded window.
 
     Args:
-        draws: number of resampled replays for the intervals; 0 for no intervals.
+        draws: number of resampled replays for the intervals, or 0 for no intervals.
 
     Raises:
         EditError: an edit is not allowed.

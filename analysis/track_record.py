@@ -33,7 +33,8 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """A sentence: for how many predictions the interval contained the measured change."""
+        """A sentence that states for how many predictions the interval contained the measured
+        change."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
             f"The intervals of {self.contained} of {self.percentiles} predictions contained the"

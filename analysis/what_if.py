@@ -110,7 +110,7 @@ class WhatIfAnswer:
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
-    """Why there is no prediction, or None if there is one."""
+    """Why there is no prediction, or None if there is a prediction."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     all_rps: float
@@ -146,8 +146,8 @@ class WhatIfAnswer:
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return the cost per 1,000 requests with the edits, or None if the engines cannot keep
-        up."""
+        """Return the cost per 1,000 requests with the edits, or None if the edited engines cannot
+        keep up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -359,7 +359,7 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of the edited replay, or NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile; −0.1 is 10 % lower, and NaN is unknown."""
+    """The relative change of each percentile. The value −0.1 means 10 % lower. NaN is unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 
@@ -580,8 +580,8 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """A predicted share of good requests with its 95 % interval. `draws` contains the share for
-    each resampled traffic."""
+    """A predicted share of good requests with its 95 % interval. `draws` contains one share for
+    each resample of the traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

@@ -81,7 +81,8 @@ class SearchResult:
     tried: Sequence[SearchStep]
     """The tried values in ascending order."""
     shown: float
-    """The value that was found. If none was found, the tried value with the most good requests."""
+    """The value that was found. If no value was found, it is the tried value with the most good
+    requests."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -198,7 +199,7 @@ def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
 
 
 def _highest(met: Callable[[float], bool]) -> float | None:
-    """Highest factor that meets the SLO, to within `RATE_STEP`."""
+    """The highest factor that meets the SLO, to within `RATE_STEP`."""
     low = high = 1.0
     while met(high):
         if high >= MAX_RATE:
@@ -223,8 +224,8 @@ def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edit
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one more edit. It replaces an earlier edit of the same name. Rate edits are
-    not replaced. Their factors are multiplied."""
+    """Return edits with one more edit. It replaces an earlier edit of the same name. If both are
+    rate edits, their factors are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -48,7 +48,8 @@ class Replayed:
     """The result of a replay, over all engines."""
 
     values: Mapping[str, FloatArray]
-    """The value of each request, by metric in `METRICS`. It is NaN if a request has no value."""
+    """Maps each metric in `METRICS` to the value of each request. It is NaN if a request has no
+    value."""
     source: IntArray
     """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray

@@ -18,8 +18,8 @@ from diagnosis.growth.terms import TERM_INDEX, TERMS
 from diagnosis.inputs.requests import FloatArray
 
 NAMED_SHARE: Final = 0.05
-"""Minimum share of a cause that is named. The mean error of a share by accounting is 4.6 to 13.5
-points with one fault (docs/benchmarks.md)."""
+"""Minimum share of a cause that is named. With one fault, the mean error of a share that was
+computed without a replay is 4.6 to 13.5 points (docs/benchmarks.md)."""
 
 ROOT: Final = 0
 ORDINARY: Final = 1
@@ -39,10 +39,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The predicted effect of a lever on the explained latency.
+    """The predicted effect of an action (lever) on the explained latency.
 
-    The P99 is `now_s` now and `then_s` with the lever. `low_s` and `high_s` bound the 95 %
-    interval."""
+    The P99 is `now_s` now, and `then_s` with the action. `low_s` and `high_s` bound the 95 %
+    interval.
+    """
 
     now_s: float
     then_s: float
@@ -52,7 +53,8 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """An action that may reduce the latency, with the vLLM flag for it, if there is one."""
+    """An action that may reduce the latency. If vLLM has a flag for the action, the lever contains
+    it."""
 
     action: str
     flag: str | None = None

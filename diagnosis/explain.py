@@ -55,15 +55,15 @@ Enough events with outliers show a growth, even within a single minute.
 """
 
 LONE_OUTLIER_RATIO: Final = 3.0
-"""The multiple that outliers must exceed if too few events caused them. By chance, a single step
-can be long. Two ranges without a fault were compared 600 times (seeds 7001 and 7002 of
+"""If too few events caused outliers, their latency must exceed this multiple. By chance, a single
+step can be long. Two ranges without a fault were compared 600 times (seeds 7001 and 7002 of
 `benchmarks/_diagnosis_draws.py`). The longest gaps of `MIN_TAIL_REQUESTS` requests exceeded the
 other range's longest gap 2-fold once, and 2.4-fold never."""
 
 MIN_NAMED_SHARE: Final = 0.01
-"""A cause between this share and `NAMED_SHARE` is named if its seconds alone would raise the
-latency by `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were injected. Their true shares
-were 24 to 46 %."""
+"""Minimum share of a cause that is named although its share is below `NAMED_SHARE`. Its seconds
+alone must raise the latency by `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were
+injected. Their true shares were 24 to 46 %."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 """Maximum share of the requests that `_hit` counts as slow. No verdict depends on this limit."""
@@ -92,7 +92,8 @@ def explain(
             whose latency is explained. The evidence comes from all requests.
         servers: samples of both ranges, and engine starts, including earlier starts.
         thresholds: the thresholds that objectives set for this latency. If an objective counts
-            enough requests, it decides the verdict. Otherwise, the size of the growth decides.
+            enough requests, it decides the verdict. If no objective does, the size of the growth
+            decides.
     """
     window, baseline = question.window, question.baseline
     requests, servers = with_server_labels(requests, servers)
@@ -194,13 +195,14 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the hang and the causes that delay requests of other engines.
+    """Return the explanation with the hang, and with the causes that delay requests of other
+    engines.
 
     Most slow requests are requests of the hung engine, which show no other cause. So the requests
     that ended are explained like a window without a hang. The growth is divided by the Shapley
-    value of two players (see `masked`). Without the other causes, the requests that ended would be
-    as fast as usual. Without the hang, unfinished requests would be as fast as the requests that
-    ended.
+    value of two players: the hang, and all other causes (see `masked`). Without the other causes,
+    the requests that ended would be as fast as usual. Without the hang, unfinished requests would
+    be as fast as the requests that ended.
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails
@@ -249,7 +251,7 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
-    """Return the smallest size of the tail, at least `share`, with which its mean latency grew."""
+    """Return the smallest size of the tail, at least `share`, for which its mean latency grew."""
     longest = max(len(each) for each in tails)
     widest = min(1.0, MAX_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
@@ -268,7 +270,9 @@ def _many_more(
 ) -> bool:
     """Return whether clearly more requests than in the baseline exceed a latency.
 
-    The latencies are the lowest of the baseline's tail, its 75th percentile and its median."""
+    Three latencies are tried: the lowest latency of the baseline's tail, the baseline's 75th
+    percentile, and its median.
+    """
     levels = {**BODY_GROWTH_RATIOS, share: TAIL_GROWTH_RATIO}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
@@ -344,8 +348,8 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """The causes with the masked causes, and the unexplained share. The other shares are reduced in
-    proportion, so that all shares sum to 1."""
+    """The causes with the masked causes, and the unexplained share. All other shares are reduced in
+    proportion, so that the sum of all shares is 1."""
     found = []
     for each in masked:
         alone = Evidence(

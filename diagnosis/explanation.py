@@ -11,7 +11,7 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
-"""A tail is unchanged if its mean changed by at most this share of the baseline's mean."""
+"""A smaller relative change of the tail's mean does not count as a change."""
 
 
 class ShareMethod(StrEnum):
@@ -35,7 +35,7 @@ class ExplanationVerdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One cause and its share of the added time, in [0, 1]. `low` and `high` bound the share's 95 %
-    interval. They are None for `ShareMethod.ACCOUNTING`."""
+    interval. They are None if no replay computed the share."""
 
     id: str
     share: float
@@ -67,7 +67,7 @@ class PartGrowth:
 
     @property
     def excess_s(self) -> float:
-        """The increase of the part in seconds; negative if the part became shorter."""
+        """The increase of the part in seconds. It is negative if the part became shorter."""
         return self.now_s - self.baseline_s
 
 
@@ -117,8 +117,8 @@ class Explanation:
     onset_unix_ns: int | None = None
     causes: Sequence[Cause] = ()
     others: Sequence[Cause] = ()
-    """Causes whose share by accounting is too small to be named, largest first. A replay tests them
-    if the named causes do not explain the growth."""
+    """Causes whose share is too small to be named, largest first. A replay tests them if the named
+    causes do not explain the growth."""
     unexplained: float | None = None
     parts: Sequence[PartGrowth] = ()
     dimensions: Sequence[RiskRatio] = ()
@@ -128,9 +128,9 @@ class Explanation:
     unexplained_low: float | None = None
     unexplained_high: float | None = None
     replay: Replay | None = None
-    """The replay from which the shares come; None if they do not come from a replay."""
+    """The replay that computed the shares, or None if no replay computed them."""
     not_replayed: str | None = None
-    """Why the shares do not come from a replay. None if no replay was requested."""
+    """Why no replay computed the shares. None if no replay was requested."""
     network: Sequence[NetworkGrowth] = ()
     """Regions whose probes waited longer outside the servers, largest growth first. The latencies
     of requests do not contain this time."""
@@ -139,7 +139,7 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean latency in seconds; None if there is too little
+        """Growth of the slow requests' mean latency in seconds, or None if there is too little
         data."""
         if self.now_s is None or self.baseline_s is None:
             return None
@@ -157,14 +157,14 @@ class Explanation:
 
     @property
     def grew_within_objectives(self) -> bool:
-        """True if the slow requests' mean latency grew, but the objectives on which the verdict
-        depends show no incident."""
+        """True if the slow requests' mean latency grew, but no objective on which the verdict
+        depends shows an incident."""
         kept = self.verdict is ExplanationVerdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """The missed objective with the largest share of slow requests, among the objectives on
-        which the verdict depends. None if the window misses none of them."""
+        """The missed objective with the largest share of slow requests. Only objectives on which
+        the verdict depends are considered. None if the window misses none of these objectives."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -12,7 +12,8 @@ PHASES: Final = ("frontend", "queue", "prefill", "decode", "reasoning", "deliver
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation as a JSON object. Instants are unix seconds, unknown values null."""
+    """Return the explanation as a JSON object. Instants are in unix seconds, and unknown values are
+    null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_S = 1e-6
-"""Two durations are treated as equal if they differ by less than this."""
+"""Two durations are treated as equal if they differ by less than this value."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -19,24 +19,24 @@ BoolArray = NDArray[np.bool_]
 class Prefixes:
     """The shared prefixes of prompts, each divided into a few segments.
 
-    If two requests have a segment with the same key, their tokens are equal up to the end of that
+    If two requests have a segment with the same key, their tokens are equal up to the end of this
     segment. A segment may extend into the output, because the next prompt of a conversation
     contains the output. Request i has the segments `offsets[i]` to `offsets[i + 1] - 1`.
     """
 
     offsets: IntArray
-    """(n + 1,) index of the first segment of each of the n requests; the last element is m, the
+    """(n + 1,) index of the first segment of each of the n requests. The final element is m, the
     number of segments."""
     keys: IntArray
-    """(m,) the key of each segment: any integer."""
+    """(m,) the key of each segment. A key is any integer."""
     end_tokens: IntArray
     """(m,) number of tokens from the prompt's start to the segment's end, ascending within a
     request."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
-    request belong to different users. All copies share the common segments. First copies share
-    their other segments only with first copies of other requests, second copies only with second
-    copies, and so on. If `common` is None, all copies of a request have equal prompts."""
+    request belong to different users. All copies share the common segments. Any other segment is
+    shared only by copies with the same number, for example by the first copies of several requests.
+    If `common` is None, all copies of a request have equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -114,20 +114,20 @@ class Arrivals:
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) number of produced tokens, at least 1. If the client cancelled the request, this is less
-    than the number that the client asked for."""
+    """(n,) number of produced tokens, at least 1. If the client cancelled the request, it is less
+    than the requested number."""
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
     """(n,) minimum number of prompt tokens that count as cached. Set this column for traffic
     without `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
-    """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the end of the engine's current step. For a recorded request, this is its `frontend_s`
-    minus its `handoff_s`. If NaN, the front-end model computes this time."""
+    """(n,) seconds from receipt until the front end passes the request to the engine. They exclude
+    the wait for the end of the engine's current step. For a recorded request, the value is its
+    `frontend_s` minus its `handoff_s`. If NaN, the front-end model computes this time."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
-    end's work. These seconds are part of the queue time. Default: 0."""
+    end's work. The queue time includes these seconds. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
@@ -136,7 +136,7 @@ class Arrivals:
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
     """(n,) for closed loops: index of the earlier request whose response the client awaits before
-    it sends this request. Default: −1 (none)."""
+    it sends this request. Default: −1 (no such request)."""
     think_s: FloatArray | None = None
     """(n,) for closed loops: seconds from the last byte of the earlier request's response until the
     client sends this request. Default: 0."""
@@ -180,7 +180,7 @@ class Arrivals:
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.
-            received_s: new times of receipt; None keeps the recorded times.
+            received_s: new times of receipt, or None to keep the recorded times.
 
         Raises:
             ValueError: the times of receipt are not ascending.

@@ -28,9 +28,8 @@ MAX_DISPERSION: Final = 0.2
 expected ratio is 1. A test simulates the requests of independent users 1,000 times. Among the
 results with a mean of 2 or more, the lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
 MIN_IN_FLIGHT: Final = 1.5
-"""Minimum mean number of requests in flight. Below this mean, waiting clients cannot be
-distinguished from independent clients, because at low request rates the mean is near 1 for both
-kinds of clients."""
+"""Minimum mean number of requests in flight. At low request rates, the ratio of variance to mean is
+near 1 for waiting clients and for independent clients. So they cannot be distinguished."""
 MAX_CORRELATION: Final = -0.5
 
 
@@ -62,9 +61,10 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
     """Link each request to an earlier request. The earlier request ended before the later request
     was received, and only one request is linked to each earlier request. If several requests meet
-    these conditions, the one that ended last is chosen.
+    these conditions, the request that ended last is chosen.
 
-    Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
+    Return the index of the linked request (−1 if there is none) and the pause in seconds, both
+    (n,).
     """
     before = np.full(len(received_s), -1, dtype=np.int64)
     pause_s = np.full(len(received_s), np.nan)

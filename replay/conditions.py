@@ -14,7 +14,7 @@ __all__ = ["Conditions", "Pace", "Shift", "Stall"]
 
 
 class Pace(NamedTuple):
-    """A replica's pace. From `from_s` on, a step takes `factor` times its predicted duration."""
+    """A replica's pace. After `from_s`, a step takes `factor` times its predicted duration."""
 
     from_s: float
     factor: float

@@ -20,8 +20,8 @@ JITTER_S: Final = 30.0
 
 To increase the rate, recorded requests are copied, as if there were more users. The copies are
 moved, so that they do not arrive together with the originals. The limit is short, so the recorded
-changes of the rate over time are preserved. The prompt of a copy begins with the original's system
-prompt. The rest of the prompt belongs to another user (`Prefixes.common`).
+changes of the rate over time are preserved. A copy keeps only the original's system prompt. The
+rest of its prompt belongs to another user (`Prefixes.common`).
 """
 
 
@@ -73,7 +73,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "max_model_len": Argument("max_model_len", _number, _COUNT),
 }
-"""The editable engine arguments, by vLLM's command-line names (with underscores)."""
+"""Maps vLLM's command-line names (with underscores) to the editable engine arguments."""
 
 
 class EditError(ValueError):
@@ -328,8 +328,8 @@ def _scaled(
     recorded request and the time of receipt, in order of time.
 
     All requests of a user are copied or dropped together. The first copies of a user's requests are
-    all moved by the same time, the second copies by another time, and so on. Conversations
-    therefore stay intact.
+    all moved by the same time. The second copies are moved by another time, and so on. So
+    conversations stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)

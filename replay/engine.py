@@ -3,18 +3,17 @@
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
 sequences their tokens, then fills the token budget with prefill in order of arrival. The step skips
 requests that are not eligible: they wait for a grammar, a KV transfer or an adapter slot. If a
-sequence needs a block and no block is free, the newest sequence is preempted (with the policy
-`priority`, the one with the lowest priority). The preempted sequence returns to the queue and is
-recomputed later.
+sequence needs a block and no block is free, the newest sequence is preempted. With the policy
+`priority`, the sequence with the lowest priority is preempted. The preempted sequence returns to
+the queue and is recomputed later.
 
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
 Every sequence still gets the same number of tokens in each step as in vLLM, for two reasons. First,
 the budget has a token for every decode, because `max_num_batched_tokens` is at least
 `max_num_seqs`. Second, vLLM admits a sequence only if the running sequences leave tokens of the
-budget for it. In later steps, these running sequences need no more tokens than when the new
-sequence was admitted, so they continue to leave tokens for it. There are two exceptions: with
-speculation, or if a sequence preempts itself, vLLM may give the sequences that were admitted later
-no tokens for one step.
+budget for it. In later steps, these running sequences need no more tokens than at the admission. So
+they continue to leave tokens for the admitted sequence. There are two exceptions: with speculation,
+or if a sequence preempts itself, vLLM may give later sequences no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -73,7 +72,8 @@ class ReplayEngine:
         seed: seed of the noise of step times.
         stalls: the engine's stalls in order of time, possibly infinite.
         started_s: time at which the engine was ready. No step begins before this time.
-        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
+        new_shape_s: additional duration of the first step of each batch shape. It is 0 for a warm
+            engine.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ReplayEngine:
 
     @property
     def next_event_s(self) -> float:
-        """Time of the next event, up to which `advance` can be called; infinite for an idle
+        """Time of the next event, up to which `advance` can be called. It is infinite for an idle
         engine."""
         if self._step is not None:
             return self._step.end
@@ -232,7 +232,9 @@ class ReplayEngine:
         As in vLLM, a job in the batch is aborted between two steps, and returned by `advance`.
 
         Returns:
-            The job if it was not in the batch and is therefore already aborted; otherwise None.
+            The job if it was not in the batch and is therefore already aborted. None if it is in
+                the
+            batch.
         """
         for jobs in (self._coming, self._held, self._waiting):
             for job in jobs:
@@ -354,7 +356,7 @@ class ReplayEngine:
         """Serve the running sequences in order. Preempt sequences until there are enough blocks.
 
         Returns:
-            See `_serve_running`.
+            The same values as `_serve_running`.
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}

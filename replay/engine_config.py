@@ -47,15 +47,15 @@ class EngineConfig:
     kv_role: KvRole = "kv_consumer"
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. If True, a new request
-    waits for one more step, and a place in the batch that becomes free is used one step later. True
-    by default in recent versions of vLLM on GPUs."""
+    waits for one more step. A place in the batch that becomes free is also used one step later.
+    True by default in recent versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
     """Quantiles of (duration of a step) / (duration that the step model predicts), at the
-    probabilities `(i + ½)/n`. The quantiles override `step_noise_ratio`."""
+    probabilities `(i + ½)/n`. They override `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -159,9 +159,9 @@ class ReplayEngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Sum over all steps: number of decoding sequences."""
+    """The number of decoding sequences, summed over all steps."""
     context_tokens: int = 0
-    """Sum over all steps: number of context tokens that decoding sequences read."""
+    """The number of context tokens that decoding sequences read, summed over all steps."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

@@ -1,10 +1,10 @@
 """Fit the replay's model of a server to the samples and requests that the server reported.
 
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
-model of a time window has the medians of these coefficients, scaled so that the model predicts the
-window's total busy time exactly. The window is divided into intervals of equal length. Each
-interval has a pace: its busy time divided by the predicted busy time. The engine also reports the
-typical error of its step model for a single step. The random deviations of single steps are
+model of a time window has the medians of these coefficients. They are scaled so that the model
+predicts the window's total busy time exactly. The window is divided into intervals of equal length.
+Each interval has a pace: its busy time divided by the predicted busy time. The engine also reports
+the typical error of its step model for a single step. The random deviations of single steps are
 computed from this error.
 """
 
@@ -39,8 +39,8 @@ class FitError(ValueError):
 class StepReports:
     """One engine's reports on its steps, in m intervals of equal length.
 
-    Work and seconds are increases of counters within an interval. NaN means that an interval has no
-    sample.
+    Work and seconds are increases of counters within an interval. The value NaN means that an
+    interval has no sample.
     """
 
     starts_s: FloatArray
@@ -120,8 +120,8 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
 
     Args:
         at_s: (n,) the time of each sample, ascending.
-        stall_s: (n,) seconds of stalls since the previous sample; NaN if unknown.
-        longest_s: (n,) duration of the longest step since the previous sample; NaN if unknown.
+        stall_s: (n,) seconds of stalls since the previous sample, or NaN if unknown.
+        longest_s: (n,) duration of the longest step since the previous sample, or NaN if unknown.
     """
     found = []
     before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])
@@ -158,7 +158,7 @@ def _normal_quantile(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EdgeReports:
-    """The durations of each request outside the engine, NaN if unknown."""
+    """The durations of each request outside the engine. A value is NaN if it is unknown."""
 
     received_s: FloatArray
     """(n,) time of receipt."""
@@ -182,10 +182,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, the fit computes when the work began. At the earliest,
-    work on a request begins when the process receives it, and work on a token begins when the
-    engine has produced it. If the process passed another request to the engine in the meantime, the
-    work began only after that.
+    earlier requests. To remove the waiting, the fit computes when the work began. Work on a request
+    begins after the process receives it. Work on a token begins after the engine has produced it.
+    If the process passed another request to the engine in the meantime, the work began only after
+    this request.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -227,7 +227,7 @@ def _finite(values: FloatArray) -> FloatArray:
 
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
     """Fit a linear function of the arrays in `by`. Return the function's constant and a slope for
-    each array, none of them negative.
+    each array. None of these coefficients is negative.
 
     The fit minimises absolute deviations by iterated weights, so that a few slow clients have
     little effect.
@@ -286,7 +286,7 @@ def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
 
 
 def by_coordinates(normal: FloatArray, moment: FloatArray) -> FloatArray:
-    """Solve the normal equations without negative coefficients, by iteration over the
+    """Solve the normal equations without negative coefficients, by repeated passes over the
     coefficients."""
     solution = np.zeros(moment.size)
     for _ in range(_SWEEPS):

@@ -16,8 +16,8 @@ class FrontEndModel:
     prompt_token_s: float = 0.6e-6
     """Seconds to tokenise one prompt token."""
     running_s: float = 0.0
-    """Additional seconds to receive a request, for each running request, because the process also
-    writes the running requests' tokens."""
+    """Additional seconds to receive a request, for each running request. The process also writes
+    the running requests' tokens."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
@@ -29,7 +29,7 @@ class FrontEndModel:
     """Additional seconds to write the last event, for each sequence in the step that produced the
     last token."""
     pace: float = 1.0
-    """Factor for all durations except `read_s`; above 1 if the process shares its CPU core."""
+    """Factor for all durations except `read_s`. It exceeds 1 if the process shares its CPU core."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -12,7 +12,7 @@ class Billed(NamedTuple):
     stalls, is computed from these sums."""
 
     each: float = 0.0
-    """Sum over all steps: noise factor / number of sequences."""
+    """The noise factor / the number of sequences, summed over all steps."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
@@ -27,14 +27,13 @@ class StepSums(NamedTuple):
     scale: float
     """Sum of the noise factors of all steps."""
     scale_steps: float
-    """Sum over all steps: noise factor · index of the step. This sum gives the time to read a
-    decode's context, which grows by one token per step."""
+    """The noise factor · the index of the step, summed over all steps. From this sum, the time to
+    read a decode's context is computed. The context grows by one token per step."""
     billed: "Billed"
 
 
 class Blocked(NamedTuple):
-    """Running sums of the seconds during which the queue was blocked, by the limit that blocked
-    it."""
+    """For each limit, a running sum of the seconds during which it blocked the queue."""
 
     seats_s: float = 0.0
     kv_s: float = 0.0
@@ -42,7 +41,7 @@ class Blocked(NamedTuple):
 
 
 class PhaseParts(NamedTuple):
-    """Seconds of a prefill or decode phase, by cause."""
+    """The seconds of a prefill or decode phase that each cause takes."""
 
     own: float
     others_prefill: float
@@ -52,7 +51,7 @@ class PhaseParts(NamedTuple):
 
 
 class ReplayQueueParts(NamedTuple):
-    """Seconds in the queue, by reason."""
+    """The seconds in the queue for each reason."""
 
     seats: float
     kv: float
@@ -63,7 +62,8 @@ class ReplayQueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by cause. The rest of the phase is the time of other requests' decodes."""
+    """The seconds of a phase that each cause takes. The rest of the phase is the time of other
+    requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -113,8 +113,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival; None until the engine accepts the request. The engine then sets `queued` to
-    the time of acceptance."""
+    """Time of arrival, or None until the engine accepts the request. The engine then sets `queued`
+    to the time of acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -126,8 +126,8 @@ class Job:
     """Seconds in the queue during which the request could not be scheduled: it waited for a
     grammar, a KV transfer or an adapter slot ("not eligible")."""
     held_since: float = 0.0
-    """Time at which the last wait that is part of `held_s` began. `blocked_then` contains the
-    engine's running sums at that time."""
+    """Start of the latest wait that is part of `held_s`. `blocked_then` contains the engine's
+    running sums at this time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -136,7 +136,7 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's running sums (`ReplayEngine.blocked`) at the
-    first step that could have admitted it. After the request is scheduled: the increase of these
+    first step that could have admitted it. Once the request is scheduled: the increase of these
     sums during its wait."""
     billed_s: float = 0.0
     """Seconds of steps that are billed to the request."""
@@ -154,10 +154,9 @@ class Job:
     """Step count at which the request joined the decoding requests; −1 if it is not decoding."""
     evicted: float | None = None
     """Time of the preemption whose lost tokens are not recomputed yet, or None. If the request is
-    preempted again before the lost tokens are recomputed, this stays the time of the first
-    preemption."""
+    preempted again before the recomputation, the time of the first preemption is kept."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if it was not aborted."""
+    """End of the step after which the request was aborted, or None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed at the time `evicted`."""
     before: "StepSums | None" = None
@@ -196,12 +195,12 @@ class Job:
 
     @property
     def phase(self) -> Shares:
-        """The seconds of the request's current phase (prefill or decode), by cause."""
+        """The seconds of the request's current phase (prefill or decode) that each cause takes."""
         return self.prefill if self.first_token is None else self.decode
 
     @property
     def queue(self) -> ReplayQueueParts:
-        """The seconds that the request waited until it was first scheduled, by reason."""
+        """For each reason, the seconds that the request waited until it was first scheduled."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)

@@ -82,8 +82,8 @@ JOB: Final = np.dtype(
 """A request and its state."""
 
 SEGMENT: Final = np.dtype(_fields("key blocks", "i8"), align=True)
-"""A segment of a request's shared prefix, with at least one block. Keys are from 0 to `key_count` −
-1."""
+"""A segment of a request's shared prefix, with at least one block. The keys are the numbers from 0
+to `key_count` − 1."""
 
 EXTENT: Final = np.dtype(
     # `newer` and `older`: links in the replica's list of idle extents.
@@ -110,15 +110,16 @@ ENGINE: Final = np.dtype(
 """A replica. `decodes`: number of decoding requests. `context`: sum of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall or a change of pace. `value` is the stall's duration (negative if `Stall.in_full` is
-True) or the pace's factor."""
+"""A stall or a change of pace. For a stall, `value` is its duration (negative if `Stall.in_full` is
+True). For a change of pace, `value` is the factor."""
 
 
 def _compiled(function: _Function) -> _Function:
     """Decorate a function: numba compiles it at its first call, and stores the code on disk.
 
-    The code is stored in this file's folder or, if it is read-only, in the user's cache folder
-    (`NUMBA_CACHE_DIR` sets another folder). Several threads can replay at the same time.
+    The code is stored in this file's folder. If this folder is read-only, the code is stored in the
+    user's cache folder (`NUMBA_CACHE_DIR` sets another folder). Several threads can replay at the
+    same time.
     """
     compile_: Any = njit(cache=True, nogil=True)
     try:

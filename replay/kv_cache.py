@@ -42,7 +42,8 @@ class _Extent:
 
 @dataclass(slots=True)
 class Lease:
-    """The blocks of one job: `shared` blocks that are part of segments, then `own` blocks."""
+    """The blocks of one job. The first `shared` blocks are part of segments. The next `own` blocks
+    belong to no segment."""
 
     number: int
     segments: tuple[tuple[Hashable, int], ...] = ()
@@ -50,8 +51,8 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. For each segment: its key, and the value
-    of `shared` at which the segment is complete. Later jobs can use the blocks of these
+    """The segments that this job is computing, in order. Each entry has the key of a segment, and
+    the value of `shared` at which the segment is complete. Later jobs can use the blocks of these
     segments."""
     prefix_blocks: int = field(init=False)
 
@@ -146,8 +147,8 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Make blocks unavailable (pinned), or available again, until `wanted` blocks are pinned or
-        no block is free."""
+        """Make blocks unavailable (pinned), or available again. Stop when `wanted` blocks are
+        pinned or no block is free."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:
@@ -172,8 +173,8 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        `take` does not update the lease, so the blocks that it took for the job's output are added
-        to the job's segments here.
+        `take` does not update the lease. So the blocks that `take` took for the job's output are
+        added to the job's segments here.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own

@@ -82,7 +82,7 @@ class Lockstep:
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
         """Divide the billed time of one step, or of several steps with the same sequences, equally
-        among the sequences, whose number is `sequences`."""
+        among these sequences. `sequences` is their number."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)

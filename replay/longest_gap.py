@@ -1,8 +1,7 @@
 """Find the longest step after a given step, without a list of all steps.
 
-Pure. A stack contains steps of decreasing durations: when a step is added, all earlier steps that
-were not longer than this step are removed. Adding a step is amortised O(1), and a query is O(log
-n).
+Pure. A stack contains steps of decreasing durations. When a step is added, all earlier steps that
+are not longer are removed. Adding a step is amortised O(1), and a query is O(log n).
 """
 
 from bisect import bisect_right

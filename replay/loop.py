@@ -228,8 +228,8 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
 
 
 def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
-    """Return the events (stalls or changes of pace) of all replicas, replica by replica, and the
-    index of each replica's first event: (r + 1,) for r replicas."""
+    """Return the events (stalls or changes of pace) of all replicas, sorted by replica. Also return
+    the index of each replica's first event: (r + 1,) for r replicas."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)

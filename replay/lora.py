@@ -1,8 +1,8 @@
 """Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
 
 Pure. The scheduler skips a request while there is no free slot for its adapter. An adapter that is
-not on the GPU is loaded in the request's first step, and all requests of that step wait for the
-loading.
+not on the GPU is loaded in the request's first step. All requests of this step wait for the
+adapter.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """

@@ -37,7 +37,7 @@ class MooncakeWriter:
         """Create a writer.
 
         Args:
-            unshared: whether prompts without recorded prefixes get unique numbers. If False, these
+            unshared: whether prompts without recorded prefixes get unique numbers. If False, such
                 prompts get no `hash_ids`.
         """
         self._block_tokens = block_tokens
@@ -78,9 +78,9 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the `hash_ids` of a prompt: one number for each of its blocks.
 
-        Up to the end of the last segment that is shared with an earlier prompt, the numbers are the
-        same as in the earlier prompt. If a segment ends inside a block, this block gets the same
-        number only if both prompts end at the same token.
+        The blocks that belong to a segment of an earlier prompt have the same numbers as in the
+        earlier prompt. If a segment ends inside a block, this block gets the same number only if
+        both prompts end at the same token.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -125,7 +125,7 @@ def read_mooncake(
 
     Args:
         name: name of the file for error messages.
-        max_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests, or None for any number.
 
     Raises:
         TraceError: a line is malformed.

@@ -1,4 +1,5 @@
-"""Store the result of a replay, as columns: latencies by request, and work by engine."""
+"""Store the result of a replay, as columns: the latencies of each request, and the work of each
+engine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -32,17 +33,17 @@ class ReplayOutcome:
     """(n,) seconds from receipt to the first byte, or to the last byte if the response is not
     streamed."""
     tpot_s: FloatArray
-    """(n,) decode_s / (output_tokens − 1); NaN for a single token."""
+    """(n,) decode_s / (output_tokens − 1), or NaN for a single token."""
     itl_max_s: FloatArray
-    """(n,) longest time between two tokens; NaN for a single token."""
+    """(n,) longest time between two tokens, or NaN for a single token."""
     e2e_s: FloatArray
     preemptions: IntArray
     cached_tokens: IntArray
     engine: IntArray
     """(n,) index of the replica that served the request; −1 if rejected."""
     rejected: BoolArray
-    """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
-    full. The latencies of rejected requests are NaN."""
+    """(n,) whether the request was rejected, because it was longer than `max_model_len` or the
+    queue was full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
     @property
@@ -59,7 +60,7 @@ class EngineOutcome:
     busy_s: FloatArray
     """(r,) seconds that each engine spent in steps."""
     end_s: FloatArray
-    """(r,) end of the last step; 0 if there was no step."""
+    """(r,) end of the last step, or 0 if there was no step."""
     blocked_seats_s: FloatArray
     """(r,) total seconds of the steps during which `max_num_seqs` blocked the queue."""
     blocked_kv_s: FloatArray

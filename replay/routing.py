@@ -26,9 +26,9 @@ def prefix_aware(
 
     Args:
         cached_blocks: number of the prompt's blocks in each server's KV cache.
-        slack: limit for (unfinished requests of the server with the longest prefix − unfinished
-            requests of the least loaded server). Above this limit, the least loaded server is
-            returned.
+        slack: maximum of (unfinished requests of the server with the longest prefix − unfinished
+            requests of the least loaded server). If the difference is larger, the least loaded
+            server is returned.
     """
     count = len(outstanding)
     freest = least_outstanding(outstanding, turn)

@@ -1,6 +1,6 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. In each step, a sequence gets all drafted tokens that precede the first rejected one, plus one
+Pure. In each step, a sequence gets all drafted tokens before the first rejected token, plus one
 more token.
 """
 
@@ -33,9 +33,9 @@ class Drafting:
 
     Args:
         tokens: number of drafted tokens per step, or 0.
-        draws: the result of `draft_draws`; empty without speculation.
+        draws: the result of `draft_draws`. It is empty without speculation.
         max_model_len: maximum number of tokens of a sequence. A sequence never holds blocks for
-            more tokens than this.
+            more tokens.
     """
 
     def __init__(

@@ -21,13 +21,14 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True, the whole duration of the stall is added to the next step. True is used for stalls
-    that a real engine reported. If False, a step that begins during the stall waits until the stall
-    ends, and a stall during which no step begins has no effect."""
+    """If True, the whole duration of the stall is added to the next step, as for stalls that a real
+    engine reported. If False, a step that begins during the stall waits until the stall ends. A
+    stall during which no step begins then has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Return random factors for the first few thousand steps of an engine; later steps repeat them.
+    """Return random factors for the first few thousand steps of an engine. Later steps repeat these
+    factors.
 
     If the configuration has noise quantiles, the factors are interpolated between these quantiles.
     """
@@ -52,7 +53,8 @@ class StepClock:
     Args:
         noise: factors for the durations of steps, from `step_noise`, used cyclically.
         stalls: the engine's stalls in order of time, possibly infinite.
-        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
+        new_shape_s: additional duration of the first step of each batch shape. It is 0 for a warm
+            engine.
     """
 
     def __init__(

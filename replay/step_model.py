@@ -1,8 +1,9 @@
 """Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N + λ·L.
 
-Pure. P: prefill tokens. Q = Σ p·(start + p/2): attention work of the prefill chunks in pairs of
-tokens, where a chunk of p tokens follows `start` tokens. C: context tokens that decoding requests
-read. N: decoding sequences. L: 1 in a step with prefill, otherwise 0.
+Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) is the attention work of the prefill
+chunks in pairs of tokens, where a chunk of p tokens follows `start` tokens. C is the number of
+context tokens that decoding requests read. N is the number of decoding sequences. L is 1 in a step
+with prefill, and 0 in any other step.
 """
 
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ def read_trace(path: Path, max_requests: int | None = None) -> tuple[TraceRow, .
     """Read a trace, in order of time.
 
     Args:
-        max_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests, or None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.
@@ -111,8 +111,8 @@ def _column_index(header: list[str], what: str, names: tuple[str, ...], name: st
 
 
 def _instant(text: str, where: str) -> float:
-    """Parse a number of seconds, or a date and time. Return seconds. Both forms of the text may
-    have any number of decimals."""
+    """Parse a number of seconds, or a date and time. Return seconds. Any number of decimals is
+    allowed."""
     text = text.strip()
     try:
         number = float(text)

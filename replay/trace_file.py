@@ -21,7 +21,7 @@ def read_trace(
     Args:
         path: the file. The file contains lines of JSON if its name ends in .jsonl or .json, or if
             its content begins with `{`. Any other file is CSV.
-        max_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests, or None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.

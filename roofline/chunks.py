@@ -1,6 +1,6 @@
 """Estimate how much KV the chunks of long prompts read again.
 
-The estimate uses sums of the step ledger. Pure.
+The estimate uses sums of the step ledger, the plugin's record of engine steps. Pure.
 
 Each chunk of a prompt reads the KV of all earlier chunks again.
 """
@@ -51,9 +51,9 @@ def read_back(
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
     The bound is exact if all chunks have the maximum length. In a long prompt, all chunks except
-    the last have this length. The bound is too low for short prompts on long cached contexts. c is
-    the smaller limit in `chunks`. The mean number of decodes per step is subtracted from the token
-    budget.
+    the final chunk have this length. The bound is too low for short prompts on long cached
+    contexts. c is the smaller limit in `chunks`. The mean number of decodes per step is subtracted
+    from the token budget.
 
     Args:
         steps: (n,) number of steps in each time range. Ranges should be a few seconds long, because

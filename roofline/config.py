@@ -17,7 +17,7 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's configuration. Values that are missing there come from the whole
+    """The language model's configuration. If it lacks a value, the value comes from the whole
     configuration."""
     for key in _NESTED:
         nested = config.get(key)
@@ -28,9 +28,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's arguments.
-
-    They stand outside the language model's part of a configuration."""
+    """The engine's arguments, which are outside the language model's part of a configuration."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
@@ -81,7 +79,7 @@ class Config:
         return found
 
     def whole_or_none(self, *keys: str) -> int | None:
-        """A count above 0, or None if it is absent or 0.
+        """A count above 0, or None if the value is absent or 0.
 
         Raises:
             UnknownShapeError: the value is not a whole number.

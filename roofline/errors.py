@@ -1,4 +1,4 @@
-"""The error for an incomplete or unsupported model configuration."""
+"""The error for a model configuration that is incomplete or not supported."""
 
 
 class UnknownShapeError(ValueError):

@@ -9,7 +9,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed prompt tokens of each step that computes prompts, if only sums over steps are known. The
+"""Assumed number of prompt tokens in each step with prompts, if only sums over steps are known. The
 assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
 
 
@@ -31,7 +31,7 @@ class StepLoad:
     draft_tokens: FloatArray
     """Number of drafted tokens that are verified, or 0 without speculation."""
     prefill_steps: FloatArray
-    """Steps that computed prompt tokens."""
+    """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
     """R: number of earlier tokens of the same prompt whose KV the chunks read again. For sums over
     many steps, R is a lower bound (`chunks.read_back`)."""
@@ -45,7 +45,7 @@ class StepLoad:
 
     @property
     def made(self) -> FloatArray:
-        """Number of tokens for which the last layer (logits) is computed."""
+        """Number of tokens for which the model's last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 

@@ -1,7 +1,7 @@
 """Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window. Pure.
 
-If the model's shape or the step ledger is unknown, vLLM's counters are used instead. README.md
-lists the differences.
+If the model's shape or the step ledger (the plugin's record of engine steps) is unknown, vLLM's
+counters are used instead. README.md lists the differences.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ class ModelSource(StrEnum):
     """The source of the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """The values come from the model's shape and the step ledger."""
+    """The values come from the model's shape and the step ledger (the plugin's record of engine
+    steps)."""
     VLLM = "vllm"
     """vLLM's counters (`--enable-mfu-metrics`)."""
 
@@ -74,7 +75,7 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """Compute bytes and FLOPs from the shape and the step ledger. The compute time is NaN if the
+    """Compute bytes and FLOPs from the shape and the recorded steps. The compute time is NaN if the
     peak FLOP/s of a number format is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
@@ -133,5 +134,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """The value as a float, or None if it is NaN."""
+    """Return the value as a float, or None if the value is NaN."""
     return float(value) if np.isfinite(value) else None

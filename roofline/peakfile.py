@@ -1,6 +1,7 @@
 """Read the peaks of devices from a user's file.
 
-They override the values of `peaks.toml`. README.md describes the format."""
+The file overrides the values of `peaks.toml`. README.md describes the format.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The peaks by device from the file in TAILSPAN_PEAKS.
+    """Return each device's peaks from the file in TAILSPAN_PEAKS.
 
     The result is empty if the variable is not set.
 
@@ -25,7 +26,7 @@ def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """A file's peaks by device."""
+    """Return each device's peaks from a file."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -18,7 +18,7 @@ GB."""
 
 
 class PeaksError(ValueError):
-    """A configuration has invalid peaks."""
+    """The user's configuration contains invalid peaks of a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Device:
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """FLOP/s of dense matrix products, by supported number format."""
+    """Maps each supported number format to the FLOP/s of dense matrix products."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
@@ -39,7 +39,8 @@ class Device:
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """The FLOP/s in the number format `math`.
 
-        If the device does not support it, weights are converted to `otherwise`."""
+        If the device does not support this format, weights are converted to `otherwise`.
+        """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 

@@ -1,4 +1,4 @@
-"""Aggregate samples of an engine and its GPUs by time window. Pure.
+"""Aggregate samples of an engine and its GPUs in time windows. Pure.
 
 The increase of a counter between two samples belongs to the window of the later sample.
 """
@@ -72,7 +72,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """The increases of totals between samples, summed by w time windows."""
+    """The increases of totals between samples, summed in w time windows."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number
@@ -86,8 +86,8 @@ class Rises:
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples, and sum the results by window:
-        (w,). The sum is NaN if no sample of the window reports all of these totals."""
+        """Apply `make` to the increases of totals between samples, and sum the results in each
+        window: (w,). The sum is NaN if no sample of the window reports all of these totals."""
         rises = [self._increases(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
         return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
@@ -120,7 +120,8 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """A gauge's mean by window, over all samples of all GPUs: (w,). NaN without samples."""
+    """A gauge's mean in each window, over all samples of all GPUs: (w,). NaN if there are no
+    samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

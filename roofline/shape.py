@@ -1,6 +1,6 @@
 """The shape of an engine's model. Pure.
 
-Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
+Sizes are numbers of elements of the whole model. `Parallel` determines the share of each GPU.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Precision:
     """Number format of matrix products with unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
     """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
-    dtype. A device without this format computes in `plain_math`."""
+    dtype. A device that does not support this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Model parts that are not supported, by configuration key."""
+"""Maps configuration keys to the model parts that are not supported."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",

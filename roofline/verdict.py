@@ -8,7 +8,7 @@ FLOP/s. The first line whose condition is true is the bottleneck:
     overhead-bound  the step takes more than twice the longer of the two times; the rest is CPU
                     time, kernel launches or communication
     memory-bound    the memory time is at least the compute time
-    compute-bound   otherwise
+    compute-bound   the compute time is longer than the memory time
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -19,15 +19,15 @@ from typing import Final
 
 IDLE_BELOW: Final = 0.2
 """An engine is idle if the SM activity is below this value. If the SM activity is unknown, the
-share of the window in steps is used."""
+share of the window in which steps ran is used."""
 OVERHEAD_BEYOND: Final = 2.0
 """A step is overhead-bound if it takes more than this many times its memory time and its compute
 time."""
 DIFFERS_BEYOND: Final = 0.25
 """Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""The two bandwidths are compared if one of them is at least this share of the peak. Below this
-share, transfers that are not modelled dominate."""
+"""Minimum bandwidth, as a share of the peak. If both bandwidths are lower, they are not compared,
+because transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -102,7 +102,8 @@ def residual_of(
 ) -> float | None:
     """Return how far the measured bandwidth is outside the modelled range.
 
-    The result is relative to the nearer bound, and negative below the range.
+    The result is relative to the nearer bound. It is negative if the measured bandwidth is below
+    the range.
 
     Args:
         least_bytes_per_s: modelled bandwidth of weights and KV cache.
@@ -126,8 +127,8 @@ def findings_of(
     """Additional remarks on a window.
 
     Args:
-        tensor_active_ratio: measured share of the time in which matrix units were active; None to
-            use MFU.
+        tensor_active_ratio: measured share of the time in which matrix units were active, or None
+            to use MFU.
         of_the_peak: the larger of measured and modelled bandwidth / peak bandwidth.
     """
     found = []

@@ -12,7 +12,7 @@ class WeightElements(NamedTuple):
     """Number of elements of each part of a model that a step reads, without embedding tables."""
 
     head: float
-    """The last layer's matrix. If it is tied to the embedding table, the two are the same
+    """The matrix of the model's last layer. If it is tied to the embedding table, both use the same
     memory."""
     attention: float
     dense: float

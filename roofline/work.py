@@ -38,7 +38,7 @@ class GpuWork:
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
-    """FLOPs of attention and the last layer, in the number format of activations."""
+    """FLOPs of attention and of the model's last layer, in the number format of activations."""
 
     @property
     def bytes(self) -> FloatArray:

@@ -1,6 +1,6 @@
 """Write the audit log. It has a line of JSON for each sign-in and each read of a request.
 
-Lines of several processes do not mix.
+Several processes can write to the same log.
 """
 
 import fcntl

@@ -7,8 +7,8 @@ from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
-"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups. If there are
-more, it sends a link instead."""
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups. If a person has
+more groups, it sends a link instead."""
 LONGEST_VALUE: Final = 1_024
 
 
@@ -19,7 +19,7 @@ class ClaimError(ValueError):
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
     """Return what a person may see, or None if the claims give the person no role.
 
-    `unverified` is True if an unverified `email` counts.
+    If `unverified` is True, an `email` that the provider has not verified counts too.
 
     Raises:
         ClaimError: a claim that a role uses has an invalid value.

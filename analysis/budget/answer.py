@@ -34,8 +34,9 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: for each `Extent`, the number of requests of which at least this extent is known.
-        left_out: the number of requests that are not counted, by reason.
+        measured: the number of requests for each `Extent`. A request counts for each extent up to
+            its own.
+        left_out: for each reason, the number of requests that are not counted.
         spending: the time in each layer, or None if there are fewer than `needed` requests.
     """
 

@@ -1,8 +1,9 @@
-"""The time that an application spent before and after a call to a model, by operation. Pure.
+"""The time that an application spent before and after a call to a model, for each operation. Pure.
 
 Only spans of the calling process are used. Each nanosecond belongs to the innermost operation that
 runs at this time. If several operations run in parallel, it belongs to the operation that began
-last. Time in which only an agent or a workflow runs, and time between operations, is `other`.
+last. `other` is the time in which only an agent or a workflow runs, and the time between
+operations.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation
 
 @dataclass(frozen=True, slots=True)
 class TimeAroundCall:
-    """The nanoseconds before and after a call, by operation."""
+    """For each operation, the nanoseconds before and after a call."""
 
     before_ns: Mapping[Operation, int]
     after_ns: Mapping[Operation, int]
@@ -25,16 +26,16 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
     """Return the time that the application spent before and after one call to a model.
 
     The time before the call begins at the first operation of the trace, or at the end of the
-    previous call. The time after the call ends with the last operation. If another call follows,
-    the time after the call is empty.
+    previous call. The time after the call ends with the last operation. If the trace has a later
+    call, the time after the call is empty.
 
     Args:
         span_id: the id of the client's span of the call.
         trace: all operations of the trace, in any order.
 
     Returns:
-        The time by operation. It is None if the trace lacks the span of the call or has only calls.
-            It is also None if the trace has so many operations that some were not stored.
+        The time of each operation. It is None if the trace lacks the span of the call or has only
+            calls. It is also None if the trace has so many operations that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

@@ -1,4 +1,4 @@
-"""The command that predicts what a change would do to a layer. Pure."""
+"""The command that predicts what a change would do to a layer of the budget. Pure."""
 
 import shlex
 

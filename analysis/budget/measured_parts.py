@@ -1,6 +1,7 @@
 """Compute the seconds of each part of each request's latency.
 
-The parts are in the server, the network or the application."""
+A part is time in the server, in the network or in the application.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +32,10 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """Which layers of a latency are known.
+    """The layers of a request's latency that are known.
 
-    Each value includes the layers of all lower values."""
+    Each value includes the layers of all lower values.
+    """
 
     SERVER = 0
     NETWORK = 1
@@ -44,7 +46,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The parts of the requests, and the numbers of requests without parts, by reason.
+    """The parts of the requests, and how many requests have no parts.
 
     Attributes:
         seconds: (n, parts) the parts in the order of `PARTS`. Parts outside the request's extent

@@ -38,8 +38,8 @@ class BudgetLine:
         layer: the layer, or `unassigned`.
         spent_s: the layer's mean time in the tail, or None if unknown.
         operations: the mean time of each operation, for a layer of the application.
-        within_s: the percentile of the latency if the layer had used at most its budget in each
-            request. It is None if the layer does not overspend.
+        within_s: the latency's percentile, if the layer had kept its budget in each request. It is
+            None if the layer does not overspend.
     """
 
     layer: str
@@ -50,9 +50,10 @@ class BudgetLine:
 
     @property
     def over_s(self) -> float | None:
-        """By how many seconds the layer exceeds its budget.
+        """The seconds by which the layer exceeds its budget.
 
-        It is None if the layer has no budget or its time is unknown."""
+        It is None if the layer has no budget or its time is unknown.
+        """
         if self.budget_s is None or self.spent_s is None:
             return None
         return max(0.0, self.spent_s - self.budget_s)
@@ -63,8 +64,8 @@ class BudgetSpending:
     """The mean time that each layer used in the tail.
 
     Attributes:
-        lines: each layer, each operation with a budget, and `unassigned`. The last has the rest of
-            the total, and the time of everything without a budget.
+        lines: each layer, each operation with a budget, and `unassigned`. The budget of
+            `unassigned` is the rest of the total. Its time is the time without a budget.
         total_s, mean_s: these values leave out the layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """

@@ -186,8 +186,8 @@ def _settled(
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored when it ends. So slow requests are missing shortly before the newest
-    request.
+    A request is stored when it ends. So just before the newest stored request, slow requests are
+    missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]

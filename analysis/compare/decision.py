@@ -33,11 +33,11 @@ than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. On a much slower server, so many requests run together
-that most have no counterpart before the change."""
+"""Minimum share of comparable requests for the verdict `worse`. On a much slower server, so many
+requests run together that most have no counterpart before the change."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests to compare on each side, which takes a few seconds. If there are more,
-only every n-th request is used."""
+"""Maximum number of requests to compare on each side, which takes a few seconds. If a side has more
+requests, only every n-th request is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must stay valid for several looks."""
+    """True if the interval must stay valid when the comparison is repeated."""
     floor_s: float = 0.0
     """Seconds that are added to the percentiles before and after the change. Most queueing times
     are 0. Without the added seconds, the ratio of the percentiles could be undefined."""
@@ -98,7 +98,7 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """The rows of one side to compare."""
+    """The requests to compare on one side: all, or every n-th request."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
@@ -107,7 +107,8 @@ def decide(
 ) -> CompareDecision:
     """Compare the requests before and after a change.
 
-    A group must have the same number in `before` and in `after`."""
+    The groups in `before` and in `after` must have the same numbers.
+    """
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, CompareDecision) else decided(found, criteria)
 

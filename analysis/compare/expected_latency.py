@@ -14,10 +14,10 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Number of fits. Each fit after the first uses new weights for the requests. After three
-repetitions, the coefficients change by less than 1 %."""
+"""Number of fits. After each fit, the requests get new weights. After three repetitions, the
+coefficients change by less than 1 %."""
 _FAR: Final = 2.0
-"""A request whose deviation exceeds this many median deviations has a lower weight. For normal
+"""If a request's deviation exceeds this many median deviations, its weight is lower. For normal
 noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust Statistics, 1981)."""
 _MIN_S: Final = 1e-6
 """The smallest expected latency, in seconds. Some queueing times are 0."""
@@ -30,7 +30,7 @@ class ExpectedLatency:
     requests changes the fit little.
 
     Args:
-        terms: (n, k) the work of each request before the change, by kind.
+        terms: (n, k) the amount of each kind of work for each request before the change.
         values_s: (n,) the measured latencies.
     """
 
@@ -48,6 +48,6 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """The expected latencies of m requests, in seconds: (m,). `terms` is their work by kind:
-        (m, k)."""
+        """The expected latencies of m requests, in seconds: (m,). `terms` has the amount of each
+        kind of work: (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

@@ -27,7 +27,7 @@ BLOCKS: Final = 20
 """Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Minimum and maximum length of a block, in seconds."""
+"""`SHORTEST_S` and `LONGEST_S` limit the length of a block, in seconds."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks with requests on each side."""
 MODEL_ERROR: Final = 0.007
@@ -35,8 +35,8 @@ MODEL_ERROR: Final = 0.007
 draws, so it is added to each interval. Without it, 95 % intervals contained the true change in only
 14 to 20 of 20 pairs of simulated windows."""
 ERROR: Final = 0.05
-"""Probability that an interval for a single look, or for any of all looks, misses the true
-change."""
+"""Probability that an interval misses the true change. If the interval is for all looks, it is the
+probability that any of the looks misses it."""
 TUNED_BLOCKS: Final = 20
 """An interval for all looks is wider than an interval for a single look. The factor between them is
 smallest for this number of blocks. For 5 to 400 blocks, it is at most a fifth larger."""
@@ -80,7 +80,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Draw blocks of time before and after the change, and return a statistic of each draw."""
+    """Resample blocks of time before and after the change, and return a statistic of each draw."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)
@@ -108,7 +108,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 def spread_of(drawn: FloatArray) -> FloatArray:
     """Return the standard errors of estimates, from the middle 68 % of their draws.
 
-    The first axis of `drawn` is the draw."""
+    The first axis of `drawn` has one entry for each draw.
+    """
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

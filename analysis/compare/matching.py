@@ -22,8 +22,9 @@ FARTHEST: Final = 0.7
 over the matches of |ln(expected latency of the request / expected latency of the match)|. At a
 distance of 0.7, half of the matches differ by a factor of at most 2."""
 BEYOND: Final = 1.1
-"""A request can be compared only if no amount of work exceeds the largest amount before the change
-by this factor. The work of other requests around it counts too."""
+"""Maximum ratio of a request's work to the largest work before the change. It applies to each kind
+of work, and also to the work of other requests around it. Requests with more work are not compared.
+"""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""

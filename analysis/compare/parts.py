@@ -36,9 +36,9 @@ class ObservedRequests:
     """(n,) the number of each request's group: tenant, route and adapter. A group has the same
     number on both sides."""
     mix: FloatArray
-    """(n, j) the work of the request itself, by kind of work; the first column is 1."""
+    """(n, j) the amount of each kind of work of the request itself. The first column is 1."""
     load: FloatArray
-    """(n, k) the work of other requests around the request, by kind of work."""
+    """(n, k) the amount of each kind of work of other requests around the request."""
     running: FloatArray
     """(n,) number of running requests at arrival, for the load curve."""
 
@@ -75,7 +75,7 @@ class PercentileParts(NamedTuple):
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of the mix, without requests that cannot be compared."""
+        """The effect of the mix on the requests that can be compared."""
         return self.mixed_s - self.before_s
 
     @property

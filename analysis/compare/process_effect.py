@@ -6,7 +6,7 @@ A restart alone changes a latency. Pure.
 
 `freedom` is the degrees of freedom. d is ln(percentile of a process / percentile before the
 change), at the same mix and load. v is the variance between processes. It includes the random
-errors of d. The interval of the change contains such errors too. So the wider of the two intervals
+errors of d. The interval of the change contains the same errors. So the wider of the two intervals
 is used, and not the sum.
 """
 
@@ -38,8 +38,8 @@ class ProcessEffect:
     log_sd: float | None
     """Standard deviation between processes, or None if too few processes were compared."""
     difference: float
-    """The result of `difference_of`. It is 1.4 with one process on each side, and 0 if the same
-    processes served both sides."""
+    """The result of `difference_of`. It is 1.4 if each side has its own process. It is 0 if the
+    same processes served both sides."""
 
     @property
     def log_half(self) -> float:
@@ -105,8 +105,8 @@ def process_effect(
 def _log_ratio(
     before: ObservedRequests, process: ObservedRequests, criteria: Criteria
 ) -> float | None:
-    """Return d of a process (see the module's docstring), or None if the process cannot be
-    compared."""
+    """Return d, the logarithm of a process's ratio (see the module's docstring). Return None if the
+    process cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)

@@ -31,8 +31,8 @@ MAX_PROCESSES: Final = 8
 within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Maximum length of the range, and maximum number of requests, that are read of an earlier
-process."""
+"""`LONGEST_NS` and `MAX_REQUESTS` limit the range and the number of requests that are read of an
+earlier process."""
 
 
 class ReplicaProcess(NamedTuple):
@@ -59,7 +59,7 @@ class ComparedProcesses:
     """The processes of a comparison."""
 
     difference: float
-    """See `process_effect.difference_of`."""
+    """The result of `process_effect.difference_of`."""
     kinds: Sequence[Sequence[ServedBy]]
     """The requests of each process. There is one list for each group of processes that are compared
     with each other."""

@@ -103,12 +103,13 @@ def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
 def four_digits(value: float) -> str:
     """Format a number without an exponent.
 
-    It has four digits, or all digits of a longer whole part."""
+    It has four digits, or more if the part before the decimal point is longer.
+    """
     return f"{value:.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
 def first(reasons: Sequence[str]) -> str:
-    """The first of the reasons why there is no verdict."""
+    """The first reason why there is no verdict."""
     return reasons[0] if reasons else "there is too little data"
 
 

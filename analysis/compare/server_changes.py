@@ -14,8 +14,8 @@ from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
 
 ROLLING_NS: Final = 600 * 10**9
-"""Maximum time between two starts of one rolling deployment. Kubernetes considers a Deployment
-without progress for 600 s as failed (progressDeadlineSeconds)."""
+"""Maximum time between two starts of one rolling deployment. Kubernetes considers a Deployment as
+failed after 600 s without progress (progressDeadlineSeconds)."""
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
 CONFIGURATION: Final = "The configuration"

@@ -22,8 +22,8 @@ from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
 COEFFICIENTS: Final = len(NAMES)
-"""The coefficient λ is missing. The additional time of steps with prefill is part of `gamma` and
-`alpha`."""
+"""Number of coefficients. The coefficient λ is not fitted. The additional time of steps with
+prefill is part of `gamma` and `alpha`."""
 MEANINGS: Final[Mapping[str, str]] = {
     "gamma": "per step",
     "alpha": "per prefill token",
@@ -43,7 +43,7 @@ MODEL_ERROR: Final = 0.0006
 pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""An interval whose deviation exceeds this many median deviations has a lower weight, as in
+"""If an interval's deviation exceeds this many median deviations, its weight is lower, as in
 `expected_latency`."""
 _NS: Final = 10**9
 _WORK: Final = (
@@ -76,7 +76,7 @@ class Coefficients:
     """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, CoefficientEstimate]
-    """The coefficients in seconds, by name in `NAMES`."""
+    """Maps each name in `NAMES` to its coefficient in seconds."""
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
     """The busy time after the change, divided by the time that the same work took before the

@@ -1,8 +1,8 @@
 """The total change of a latency percentile, by replay.
 
 The requests that arrived after a change are replayed on the server as it was before the change. The
-total change is the measured percentile minus the percentile of the replay. So it includes the
-effect that a slower server runs more requests at the same time.
+total change is the measured percentile minus the percentile of the replay. It includes an indirect
+effect: a slower server runs more requests at the same time.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """Find the version of vLLM that served each request.
 
-The version of an engine's start applies until the replica's next start.
+The version that an engine reports at its start applies until the replica's next start.
 """
 
 from collections import defaultdict

@@ -22,7 +22,7 @@ METRICS: Final[Mapping[str, str]] = {
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:
-    """The work of the requests themselves, by kind of work: (n, j). The first column is 1.
+    """The amount of each kind of work of the requests themselves: (n, j). The first column is 1.
 
     `metric` is a key of `METRICS`.
     """
@@ -33,8 +33,8 @@ def mix_terms(metric: str, of: Instants) -> FloatArray:
 
 
 def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
-    """Return the work of other requests around each request, by kind of work: (n, k). The value is
-    NaN if a request did not decode.
+    """Return the amount of each kind of work of other requests around each request: (n, k). The
+    value is NaN if a request did not decode.
 
     Args:
         around: from `shared_work`, of the same requests.

@@ -13,7 +13,7 @@ from replay.edits import EditError, Edits, edits_of
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
-    """The causes with the predicted effects of their levers.
+    """Add to the causes the predicted effects of their levers (proposed changes).
 
     Levers that would not shorten the latency are left out. `predicted` is None if no replay can
     predict the effect.
@@ -57,7 +57,7 @@ def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
 
 
 def _with_effect(lever: Lever, answer: WhatIfAnswer | None, tails: Tails) -> Lever | None:
-    """The lever with its effect, or None if it would not help."""
+    """The proposed change with its effect, or None if the change would not help."""
     if answer is None:
         return lever
     name = COLUMN[tails.metric]

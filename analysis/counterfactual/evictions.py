@@ -20,8 +20,8 @@ _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. If several are present, the first in this list counts as the
-cause."""
+"""The kinds of factors that can evict prefixes. If a window has several of these factors, the first
+kind in this list counts as the cause."""
 
 
 class Evictions(NamedTuple):

@@ -37,8 +37,8 @@ def with_replayed_shares(
 ) -> Explanation:
     """An explanation whose shares come from replays, with intervals.
 
-    If the replay cannot determine the shares, the shares by accounting remain, and `not_replayed`
-    states the reason.
+    If the replay cannot determine the shares, the explanation keeps its shares without intervals.
+    `not_replayed` then states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -64,7 +64,7 @@ def with_shares_of(
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
     """The explanation with shares from replays, and the replayed window. If nothing can be
-    replayed, the explanation has shares by accounting, and the window is None.
+    replayed, the explanation keeps its earlier shares, and the window is None.
 
     Args:
         read: returns the window and the baseline to replay.

@@ -36,8 +36,8 @@ class FactorKind(Enum):
     BLOCKS = "KV blocks"
     """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """The lost KV blocks and the numbers of output tokens, which are reset together. They cause
-    preemptions."""
+    """The lost KV blocks and the numbers of output tokens, which together cause preemptions. They
+    are reset together."""
     CONFIG = "configuration"
 
 
@@ -46,7 +46,8 @@ LENGTHS: Final = (
     *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
     *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR),
 )
-"""Factors that are reset by giving each request another value in one column."""
+"""Kinds of factors. To reset such a factor, a replay gives each request another value in one
+column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
@@ -77,7 +78,7 @@ hangs, retries, adapters or encoders."""
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A property to reset to the baseline, for one tenant, replica or engine, or for all (None)."""
+    """A property to reset to the baseline. A tenant, replica or engine of None stands for all."""
 
     kind: FactorKind
     tenant: str | None = None

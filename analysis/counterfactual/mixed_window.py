@@ -28,8 +28,8 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""A request gets its cached tokens from a random baseline request of the same tenant. It is drawn
-from about this many requests with the nearest prompt lengths."""
+"""A request gets the cached tokens of a random baseline request of the same tenant. About this many
+requests with the nearest prompt lengths are candidates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -410,7 +410,7 @@ def transfers_of(recorded: Recorded) -> FloatArray:
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the KV transfer time per token in the baseline, divided by its value in the window.
-    The two values are medians over the requests with transfers. The result is 1 if a range has no
+    Each value is the median over the requests with transfers. The result is 1 if a range has no
     transfers."""
     each_s = []
     for recorded in (window, baseline):
@@ -425,7 +425,8 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
     """Return requests that fill a range of the wanted length.
 
-    They are repeated, or only the last are kept."""
+    If the requests fill less, they are repeated. If they fill more, only the latest are kept.
+    """
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -36,9 +36,9 @@ def _lower_bound(
 ) -> float:
     """The length above which a request belongs to a factor.
 
-    It is 0 for all requests, and infinite for too few.
+    The bound is 0 if all requests belong to the factor, and infinite if too few were added.
 
-    The length is also 0 if the rate of shorter requests grew and no other factor represents that
+    The bound is also 0 if the rate of shorter requests grew and no other factor represents this
     growth. If a factor has no tenant, tenants whose rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):

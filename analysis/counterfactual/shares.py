@@ -28,29 +28,29 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MAX_FACTORS: Final = 4
-"""Each additional factor doubles the number of replays."""
+"""Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Replays of each combination of factors, with different noise, and different requests if the rate
-is reset."""
+"""Number of replays of each combination of factors. Each replay has different noise. If the rate is
+reset, it also has different requests."""
 RESAMPLED: Final = 12
-"""Resampled windows for the intervals."""
+"""Number of resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
-"""Relative error of the replayed growth; beyond it, no shares are computed."""
+"""Maximum relative error of the replayed growth. If the error is larger, no shares are computed."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
-"""Replays run in parallel, because their compiled loop releases the GIL."""
+"""Number of threads. Replays run in parallel, because their compiled loop releases the GIL."""
 FIT_FACTOR: Final = 0.25
 MODEL_ERROR: Final = 0.04
-"""The variance of a share is the sum of three squares. The first is the standard deviation over
-resampled windows. The second is `FIT_FACTOR` times the relative error of the replayed growth. The
-third is `MODEL_ERROR`. Of 120 intervals of pairs, 92 % contain the true share, and the median width
-is 21 points (`benchmarks/diagnosis.py --pairs`, development seeds 97101, 97103 and, with
-`--foreign`, 97102). If the first counts twice and the third is 0.03, 93 % contain the true share,
-and the median width is 24 points."""
+"""The variance of a share is the sum of three squares. The first number is the standard deviation
+over resampled windows. The second number is `FIT_FACTOR` times the relative error of the replayed
+growth. The third number is `MODEL_ERROR`. Of 120 intervals of pairs, 92 % contain the true share,
+and the median width is 21 points (`benchmarks/diagnosis.py --pairs`, development seeds 97101, 97103
+and, with `--foreign`, 97102). If the first number counts twice and the third is 0.03, 93 % contain
+the true share, and the median width is 24 points."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
-"""Minimum part of the growth that disappears if a small cause is reset alone. The share of a cause
-that has no effect alone is about half of its part."""
+"""Minimum part of the growth that disappears if a small cause is reset alone. A cause whose effect
+needs other causes has a share of about half of this part."""
 
 _BLOCKS: Final = (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
 
@@ -71,9 +71,9 @@ class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     causes: Sequence[Cause]
-    """Those that were tested."""
+    """The causes that were tested."""
     shares: Sequence[Share]
-    """In the order of `causes`."""
+    """The share of each cause, in the order of `causes`."""
     unexplained: Share
     replay: Replay
 
@@ -84,11 +84,11 @@ class UndecidedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Which requests of a question are the slow requests."""
+    """Select the slow requests of a question."""
 
     metric: Metric
     share: float
-    """0.05 for the slowest 5 %."""
+    """Share of the requests that count as slow: 0.05 for the slowest 5 %."""
     equals: Mapping[str, str | None]
 
     def measured_s(self, recorded: Recorded) -> float:
@@ -111,10 +111,10 @@ def decide(
     progress: Callable[[], None] = lambda: None,
     others: Sequence[Cause] = (),
 ) -> CauseShares:
-    """The shares of the causes that the detectors propose.
+    """Compute the shares of the causes that the detectors propose.
 
     Args:
-        causes: the proposed causes, at least one, with their shares by accounting.
+        causes: the proposed causes, at least one, with the shares that the detectors estimated.
         others: causes with smaller estimates. They are tested too if `causes` leave a part of the
             growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
 
@@ -207,7 +207,7 @@ def replays(causes: int) -> int:
 
 
 def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
-    """The causes in `others` that `decide` can test in addition to those in `tested`."""
+    """The causes in `others` that `decide` can test in addition to the causes in `tested`."""
     known = {each for each in factors_of(tested) if each is not None}
     found = []
     for cause in others:
@@ -258,13 +258,14 @@ def _with_lost_blocks(window: Recorded, chance: np.random.Generator) -> Recorded
 def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
-    """Divide the share of each factor among its causes, in proportion to their shares by
-    accounting. The replay cannot test this division, so the interval of each then starts at 0."""
+    """Divide the share of each factor among its causes, in proportion to their estimates before the
+    replay. The replay cannot test this division, so the interval of each of these causes starts at
+    0."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
         if factor not in factors:
-            found.append(Share(0.0, 0.0, 0.0))  # the replay shows: no block is lost
+            found.append(Share(0.0, 0.0, 0.0))  # the replay shows that no block is lost
             continue
         whole = sum(
             each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
@@ -286,7 +287,7 @@ class TailMeans:
 
     @property
     def growth_s(self) -> float:
-        """The replayed growth."""
+        """The growth of the slow requests' mean latency in the replays."""
         return self.values[frozenset()] - self.baseline_s
 
     @property
@@ -340,8 +341,8 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Replay every combination, averaged over pairs of the window's and the baseline's
-        traffic."""
+        """Replay every combination. Average the results over pairs of the window's and the
+        baseline's traffic."""
         count = len(self._factors)
         sets = [
             frozenset(chosen)
@@ -370,7 +371,8 @@ class _Replayer:
         chance: np.random.Generator,
         sets: Sequence[frozenset[int] | None],
     ) -> dict[frozenset[int] | None, float]:
-        """The slow requests' mean latency for each set of reset factors; None is the baseline."""
+        """The slow requests' mean latency for each set of reset factors. The key None stands for
+        the baseline."""
         means = dict.fromkeys(sets, 0.0)
         with ThreadPoolExecutor(_THREADS) as threads:
             replays: list[tuple[frozenset[int] | None, Future[float]]] = []
@@ -429,9 +431,9 @@ def _share(
     """A share with its interval (see `MODEL_ERROR`).
 
     The error of the replayed growth may come from any cause, so it widens every interval. The
-    standard deviation is that of `part − share · growth`, not of the ratio in each resampled
-    window. A resampled window without any of a few long stalls has no growth, and its ratio has no
-    meaning.
+    standard deviation is computed from `part − share · growth`, not from the ratio in each
+    resampled window. A resampled window may lack all of a few long stalls. It then has no growth,
+    and its ratio has no meaning.
 
     Args:
         value: the share in the recorded window.

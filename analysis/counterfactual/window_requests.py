@@ -16,8 +16,8 @@ class WindowRequests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
-    """(n,) times of arrival in seconds since the start of the counted range. They are negative
-    before it."""
+    """(n,) times of arrival in seconds since the start of the counted range. Earlier requests have
+    negative times."""
     prompt_tokens: IntArray
     output_tokens: IntArray
     cached_tokens: IntArray
@@ -38,7 +38,8 @@ class WindowRequests:
     """(n,) the recorded row that each request copies: r for row r of the window, and −1 − r for row
     r of the baseline."""
     group: IntArray
-    """(n,) the index of the factor that changes the rate of these requests, or −1 for none."""
+    """(n,) the index of the factor that changes the rate of these requests, or −1 if no factor
+    changes it."""
 
     @property
     def held_s(self) -> FloatArray:

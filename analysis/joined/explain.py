@@ -1,10 +1,10 @@
 """Explain the latency of joined requests by the phases that grew and the causes in each pool.
 
-A joined request was served by a prefill server and a decode server. A pool is the servers of one of
-these roles. Engines of different pools have different work. The user's TTFT contains the whole time
-at the prefill engine. So the prefill pool is explained by the E2E at its servers, and the decode
-pool by the TTFT at its servers. An objective limits the whole request. It cannot show which pool is
-too slow, so the verdict on a pool depends only on the growth.
+A joined request was served by a prefill server and a decode server. A pool is all prefill servers,
+or all decode servers. Engines of different pools have different work. The user's TTFT contains the
+whole time at the prefill engine. So the prefill pool is explained by the E2E at its servers, and
+the decode pool by the TTFT at its servers. An objective limits the whole request. It cannot show
+which pool is too slow, so the verdict on a pool depends only on the growth.
 """
 
 from collections import Counter, defaultdict
@@ -65,7 +65,7 @@ class TailGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role, and the explanation of their latency. `excess_s` is the growth of
+    """The servers of one pool, and the explanation of their latency. `excess_s` is the growth of
     the pool's phases in the slowest joined requests, or None if unknown."""
 
     role: EngineRole
@@ -121,8 +121,8 @@ def growth(
 ) -> TailGrowth | None:
     """How the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges.
-    Otherwise, all requests are used.
+    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges. If
+    no share has enough requests, all requests are used.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))

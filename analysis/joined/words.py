@@ -15,8 +15,8 @@ MAX_SERVERS: Final = 6
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
-    """Return the names of the first servers of a pool, and the number of the others. `shown` makes
-    a name safe for the output."""
+    """Return the names of the first servers of a pool, and the number of the remaining servers.
+    `shown` makes a name safe for the output."""
     text = ", ".join(map(shown, replicas[:MAX_SERVERS]))
     more = len(replicas) - MAX_SERVERS
     return f"{text} and {more} more" if more > 0 else text

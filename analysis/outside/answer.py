@@ -11,8 +11,8 @@ PHASES: Final = (
 )
 """The phases of a probe in the order of time. They sum to the wait: the time from the start of the
 probe to the end of its answer. If the store has the server's row of the probe, the time to the
-first event is divided into `server` and `network`. Otherwise, it is `not_split`. `content` is the
-time from the first event to the first content."""
+first event is divided into `server` and `network`. If the store has no such row, this time is
+`not_split`. `content` is the time from the first event to the first content."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -62,7 +62,8 @@ class CacheEffect:
 
     @property
     def effect(self) -> Literal["faster", "slower", "none found"] | None:
-        """Whether a repeated prompt is answered faster or slower; None with too few pairs."""
+        """Whether a repeated prompt is answered faster or slower, or None if there are too few
+        pairs."""
         if self.difference_low_s is None or self.difference_high_s is None:
             return None
         if self.difference_high_s < 0:
@@ -91,8 +92,8 @@ class EndpointResults:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the store has the server's row of a probe. Otherwise `managed` if the probes
-    have a list price."""
+    """`self-hosted` if the store has the server's row of a probe. `managed` if it has no such row,
+    and the probes have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
@@ -100,8 +101,8 @@ class EndpointResults:
     cached: int
     """Number of probes that a gateway's cache answered. Latencies do not include these probes."""
     not_sent: Mapping[str, int]
-    """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
-    (`abort`), by outcome. These probes count neither as successes nor as failures."""
+    """For each outcome, the number of probes that were not sent (`over_budget`, `missed`) or that
+    the prober stopped (`abort`). These probes count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
     """The reasons for failures, the most frequent first."""
     phases_s: Mapping[str, float] | None
@@ -138,14 +139,14 @@ class OutsideQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OutsideAnswer:
-    """The probes of a window by place (endpoint, model and region)."""
+    """The probes of a window, grouped by place. A place is an endpoint, a model and a region."""
 
     window: Window
     endpoints: Sequence[EndpointResults]
     """The results for each place, sorted by endpoint, model and region."""
     left_out: int
-    """Number of places that are left out. They have the fewest failures, and then the fewest
-    probes."""
+    """Number of places that are left out. These places have the fewest failures. Among places with
+    equally many failures, they have the fewest probes."""
     read: int
     """Number of probes that were read. It includes the probes of places that are left out."""
     scale: float

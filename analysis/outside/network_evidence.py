@@ -79,9 +79,10 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """The seconds outside the server until the first event, by region.
+    """For each region, the seconds outside the server until the first event.
 
-    Only probes with a row from the server are included."""
+    Only probes with a row from the server are included.
+    """
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}

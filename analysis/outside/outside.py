@@ -25,7 +25,7 @@ _NS: Final = 10**9
 
 
 def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
-    """The results of probes by region, endpoint and model."""
+    """The results of probes for each region, endpoint and model."""
     window = question.window
     table, scale = probe_sample(engine, window, COLUMNS, question.equals)
     step_s = _step_s(window)
@@ -61,7 +61,7 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Keep the numbers small.
+        # Number the places again, so that the product stays small.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

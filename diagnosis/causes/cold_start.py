@@ -25,7 +25,8 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the growth for requests that arrived around an engine start.
 
-    The growth that the workload caused is subtracted."""
+    The growth that the changed traffic caused is subtracted.
+    """
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
@@ -76,8 +77,8 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers that shorten the longest part of a start. The first lever contains the
-    part's name and duration."""
+    """Yield the actions (levers) that shorten the longest part of a start. The first lever contains
+    the part's name and duration."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest
@@ -88,4 +89,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The levers (actions) that are proposed if the parts of the start are unknown."""
+"""The actions (levers) that are proposed if the parts of the start are unknown."""

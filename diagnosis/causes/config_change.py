@@ -30,13 +30,14 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Terms, and the prefixes of the names of arguments that can lengthen these terms."""
+"""Terms (parts of the latency), and prefixes of the names of arguments that can lengthen them."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the growth for requests to servers with a new configuration.
 
-    The growth that the workload caused is subtracted."""
+    The growth that the changed traffic caused is subtracted.
+    """
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None

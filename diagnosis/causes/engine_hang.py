@@ -63,8 +63,8 @@ def _server(hang: EngineHang, case: DiagnosisCase) -> str:
 
 
 def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None, float | None]:
-    """Return the largest value of an engine's gauge in the baseline and in the window. The gauge is
-    largest at the end of the hang, after the hot blocks."""
+    """Return the largest value of an engine's gauge in the baseline and in the window. The whole
+    window is used, because the gauge is largest at the end of the hang."""
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)
 

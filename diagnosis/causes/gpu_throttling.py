@@ -63,9 +63,8 @@ def _is_throttled(case: DiagnosisCase) -> bool:
 def _share_of_clock(case: DiagnosisCase, slower: float) -> float:
     """The share of the slowdown (factor `slower`) that the lower clock explains.
 
-    The share is 1 if no other process uses the hardware, or if the clock is unknown.
-
-    A clock at 96 % makes a step at most 1 / 0.96 times as long.
+    The share is 1 if no other process uses the hardware, or if the clock is unknown. A clock at 96
+    % makes a step at most 1 / 0.96 times as long.
     """
     before, now = gpu_mean(case, "sm_clock_hz")
     if not before or not now or not others_use_hardware(case):

@@ -11,8 +11,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the wait for KV blocks. The detector `preemption` claims it instead if outputs became
-    longer, the cache became smaller, and preemptions increased."""
+    """Claim the wait for KV blocks. If longer outputs and a smaller cache caused preemptions, the
+    detector `preemption` claims this wait instead."""
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

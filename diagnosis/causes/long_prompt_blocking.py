@@ -13,9 +13,9 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the wait before the first token that a few long prompts cause. If the prompts fit into
-    one step, claim only the wait for the network link. The KV transfers of long prompts occupy the
-    link."""
+    """Claim the wait before the first token that a few long prompts cause. If each of these prompts
+    fits into one step, claim only the wait for the network link, which their KV transfers occupy.
+    """
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {
         name: share * of_few

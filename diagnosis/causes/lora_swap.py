@@ -1,4 +1,4 @@
-"""Requests for rarely used adapters wait until their adapter is loaded in place of another."""
+"""Requests for rarely used adapters wait until their adapter replaces a loaded adapter."""
 
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers

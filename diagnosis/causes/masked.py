@@ -36,9 +36,7 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """The size of the wider tail.
-
-    Return None if `share` is already as large."""
+    """Return the size of the wider tail, or None if the tail already has at least this size."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -59,7 +57,8 @@ def masked_causes(
     Args:
         slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
-        named: the causes that were found in the slow requests, largest share first; at least one.
+        named: the causes that were found in the slow requests, at least one. The cause with the
+            largest share is first.
     """
     claims = all_claims(wide)
     game = _WithoutCauses(wide, claims, slow, share)

@@ -19,8 +19,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
 
     Only the delay by longer prompts or more prompts counts.
 
-    If each long prompt fits into one step, also claim the wait before the first token. Otherwise,
-    `long_prompt_blocking` claims this wait.
+    If each long prompt fits into one step, also claim the wait before the first token. If long
+    prompts fill several steps, `long_prompt_blocking` claims this wait.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

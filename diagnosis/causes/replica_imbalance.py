@@ -13,14 +13,15 @@ _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""The levers for a replica whose engines get unequal traffic. vLLM chooses the engine, unless the
-request names an engine."""
+"""The actions (levers) for a replica whose engines get unequal traffic. vLLM chooses the engine,
+unless the request names an engine."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the delay by the additional traffic of the slow servers.
 
-    Only growth beyond the growth of the whole fleet's traffic counts."""
+    Only the growth by which these servers exceed the growth of the whole fleet counts.
+    """
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

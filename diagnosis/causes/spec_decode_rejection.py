@@ -1,4 +1,4 @@
-"""Fewer drafted tokens are accepted. Each step yields fewer tokens, so each token takes longer."""
+"""Fewer drafted tokens are accepted. So a step yields fewer tokens, and each token takes longer."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -13,10 +13,11 @@ SUMMARY = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time per token that fewer accepted drafts add, and the wait for places in the
-    batch.
+    """Claim the time per token that fewer accepted drafts add. Also claim the wait for places in
+    the batch.
 
-    Only the slowdown beyond the slowdown of prefills counts."""
+    If prefills became slower too, only the additional slowdown of decodes counts.
+    """
     share = drivers.drafts_share(case)
     if not share:
         return None

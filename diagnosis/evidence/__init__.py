@@ -1,1 +1,1 @@
-"""Measurements that several detectors use, for example drivers of waits, restarts and stalls."""
+"""Measurements that several detectors use, for example of waits, restarts and stalls."""

@@ -76,7 +76,7 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
     The number of prompts longer than two steps must have grown more than the number of shorter
-    prompts. If all prompts became longer, it must have grown beyond chance. The size of a step is
+    prompts. If all prompts became longer, this difference must exceed chance. The size of a step is
     the largest number of other requests' prompt tokens that any step computed.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
@@ -124,9 +124,11 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sorted lengths of a tenant's requests in the baseline and in the hot blocks.
+    """Return the sorted lengths of a tenant's requests in the baseline, and in the blocks of time
+    with nearly all slow requests.
 
-    If `tenant` is None, all requests are used."""
+    If `tenant` is None, all requests are used.
+    """
     ranges = case.before, case.hot_requests
     key = "lengths", tokens, tenant is None
     if key not in case.cache:
@@ -157,9 +159,8 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """The length above which requests were added.
-
-    The length is infinite if none were added (`were_added`)."""
+    """Return the length above which requests were added (see `were_added`), or infinity if no
+    requests were added."""
     bound = longer_than(now, before, scale)
     return bound if were_added(now, before, scale, bound) else inf
 
@@ -212,9 +213,9 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 
     The length is infinite if the growth may be due to chance.
 
-    The result is the length above which the number of requests most exceeds the expected number, in
-    standard deviations. The expected number is the baseline's number, multiplied by the growth
-    factor of the short requests (up to the baseline's median). For the arguments, see `were_added`.
+    At this length, the number of longer requests most exceeds the expected number, in standard
+    deviations. The expected number is the baseline's number, multiplied by the growth factor of the
+    short requests (up to the baseline's median). For the arguments, see `were_added`.
     """
     if not min(now.size, before.size):
         return inf

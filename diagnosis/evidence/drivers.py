@@ -41,17 +41,17 @@ FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 ENCODER = "encoder"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""Drivers that add work to a batch."""
+"""Changes of the demand (drivers) that add work to a batch."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
-"""Drivers that come from outside the server."""
+"""Changes of the demand (drivers) that come from outside the server."""
 
 OWN_PREFILL: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 """The terms of a request's own prefill, with the encoder's time."""
 
 DriverShares = Mapping[str, float]
-"""The share of each driver in the growth of a wait. The shares sum to 1. The mapping is empty if no
-driver was found."""
+"""Maps each change that raised the demand (driver) to its share in the growth of a wait. The shares
+sum to 1. The mapping is empty if no driver was found."""
 
 _QUICK: Final = 0.05
 """Quantile of times per token. The fastest requests and transfers did not wait for others."""
@@ -59,9 +59,10 @@ _QUICK: Final = 0.05
 
 @cached_per_case
 def for_prefill(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of prefill work among its drivers.
+    """Divide the growth of prefill work among the changes that caused it.
 
-    The work is rate × prompt length × uncached share × slowdown."""
+    The work is rate × prompt length × uncached share × slowdown.
+    """
     demand = case.demand
     return _shares(
         case,
@@ -91,8 +92,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
     Return 0 if the growth may be due to chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # Test the growth over the whole window, because the hot blocks (the blocks of time with nearly
-    # all slow requests) contain too few images.
+    # Test the growth over the whole window. The blocks of time with nearly all slow requests
+    # contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
@@ -125,9 +126,10 @@ def _log_of_stalls(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def for_frontend(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the API server's work among its drivers.
+    """Divide the growth of the API server's work among the changes that caused it.
 
-    The work is rate × prompt length × time per prompt token."""
+    The work is rate × prompt length × time per prompt token.
+    """
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
     before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
@@ -150,9 +152,10 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for adapter slots among its drivers.
+    """Divide the growth of the demand for adapter slots among the changes that caused it.
 
-    The demand is adapters in use × rate × time that a request uses its adapter."""
+    The demand is adapters in use × rate × time that a request uses its adapter.
+    """
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
@@ -170,9 +173,10 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for KV blocks among its drivers.
+    """Divide the growth of the demand for KV blocks among the changes that caused it.
 
-    The demand is rate × time that a request keeps its blocks × own tokens per request / blocks."""
+    The demand is rate × time that a request keeps its blocks × own tokens per request / blocks.
+    """
     demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
@@ -255,7 +259,7 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for the network link among its drivers.
+    """Divide the growth of the demand for the network link among the changes that caused it.
 
     The demand is rate × tokens fetched × time per token.
 
@@ -282,10 +286,11 @@ def for_link(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_step(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the wait for the end of a step among its drivers.
+    """Divide the growth of the wait for the end of a step among the changes that caused it.
 
-    A share is proportional to the mean seconds that the driver adds to a request's prefill and
-    decode. The means include fast requests."""
+    The share of a change is proportional to the mean seconds that it adds to a request's prefill
+    and decode. The means include fast requests.
+    """
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -303,9 +308,10 @@ def for_step(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for places in the batch among its drivers.
+    """Divide the growth of the demand for places in the batch among the changes that caused it.
 
-    The demand is rate × time that a request keeps its place."""
+    The demand is rate × time that a request keeps its place.
+    """
     before_s, _ = _residence_s(case)
     # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
     # and the drivers explain this growth.
@@ -331,11 +337,11 @@ def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -
 
 
 def _of_rate(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the request rate.
+    """Divide the growth of the request rate among the changes that caused it.
 
     The growth of the fleet's rate is attributed to one tenant, to all tenants, or to repeated
     requests. The growth of the slow servers' share is attributed to the router, or to a server that
-    is away.
+    restarts or hangs.
     """
     demand = case.demand
     skew = away = 0.0
@@ -361,9 +367,10 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """The driver for the tenant whose rate grew most.
+    """Return how the traffic of the tenant whose rate grew most changed.
 
-    The driver is a flood, longer prompts, longer outputs or more load."""
+    The result is a flood, longer prompts, longer outputs or more load.
+    """
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant
@@ -391,7 +398,7 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: DiagnosisCase) -> dict[str, float]:
-    """Return the seconds by which each driver lengthens a request's time in the batch."""
+    """Return the seconds that each change adds to a request's time in the batch."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -426,7 +433,7 @@ def drafts_share(case: DiagnosisCase) -> float:
 
 
 def _log_of_fewer_accepted(case: DiagnosisCase) -> float:
-    """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall."""
+    """Return log(decode slowdown / prefill slowdown), or 0 if the acceptance rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if not before or not now or log(before / now) <= NOISE or decode is None:

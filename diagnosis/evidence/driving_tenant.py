@@ -75,7 +75,8 @@ def tenant_evidence(
 ) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
     """Return a label, evidence and a rate limit for the tenant that raised the demand.
 
-    All are empty if there is no such tenant."""
+    All three results are empty if there is no such tenant.
+    """
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []
@@ -89,7 +90,8 @@ def tenant_evidence(
 
 
 def token_rates(case: DiagnosisCase, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return tokens per second by tenant, in the baseline and in the hot blocks."""
+    """Return each tenant's tokens per second, in the baseline and in the blocks of time with nearly
+    all slow requests."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

@@ -43,7 +43,7 @@ def _reported(case: DiagnosisCase, reason: str, otherwise: FloatArray) -> FloatA
 
 
 def needs_adapter(case: DiagnosisCase) -> FloatArray:
-    """Return 1 for each slow request that needs an adapter, 0 for the others: (n,)."""
+    """Return 1 for each slow request that needs an adapter, and 0 for any other request: (n,)."""
     return np.where(case.slow.label("lora").codes >= 0, 1.0, 0.0)
 
 

@@ -20,11 +20,11 @@ ARGUMENT_OF: Final = {
 }
 
 _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
-"""The flags for which a replay predicts the effect of a lever."""
+"""The flags for which a replay predicts the effect of a change."""
 
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:
-    """Return the lever that limits a tenant to its rate in the baseline."""
+    """Return an action (lever) that limits a tenant to its rate in the baseline."""
     factor = max(before / now, _MIN_RATE) if now > 0 else 1.0
     change = f"rate=tenant={tenant}:{factor:.3f}x"
     return Lever(f"limit the rate of {tenant} at the gateway", change=change)
@@ -35,7 +35,7 @@ _MIN_RATE: Final = 0.01
 
 
 def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
-    """Return a flag's current value at a slow server; None if no engine start reports it."""
+    """Return a flag's current value at a slow server, or None if no engine start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -46,8 +46,8 @@ def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
 
 
 def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever that changes a flag. If the current value is known, the action's text contains
-    it. Examples are "(now 512)", or "(512 → 1024)" with a factor."""
+    """Return an action (lever) that changes a flag. If the flag's current value is known, the
+    action's text contains it. Examples are "(now 512)", or "(512 → 1024)" with a factor."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -59,5 +59,6 @@ def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = No
 
 
 def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return one lever if the flag's current value is `value`. Otherwise, return no lever."""
+    """Return one action (lever) if the flag's current value is `value`. If the flag has another
+    value, return no action."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

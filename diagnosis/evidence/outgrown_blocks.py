@@ -1,8 +1,8 @@
 """Decide whether longer outputs need more KV blocks than the cache has.
 
 Pure. A request is admitted when its prompt fits into the free blocks. If outputs became longer and
-the cache became smaller, the running requests outgrow the cache. The engine then preempts some of
-them, and new requests wait for blocks.
+the cache became smaller, the running requests need more blocks than the cache has. The engine then
+preempts some of them, and new requests wait for blocks.
 """
 
 from diagnosis.evidence import drivers

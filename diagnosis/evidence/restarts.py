@@ -130,7 +130,8 @@ def around_starts(
 ) -> BoolArray:
     """Return whether each request was in progress around one of these starts: (n,).
 
-    The server was away or not yet warm (by default `warm_after_s`).
+    At this time, the server loads or is not yet warm. If `warm_s` is None, `warm_after_s`
+    determines when the server is warm.
 
     Requests to other servers count too, up to a minute after the start.
     """
@@ -156,9 +157,11 @@ def cold(case: DiagnosisCase) -> BoolArray:
 
 
 def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
-    """Return whether each request of the window was in progress while any server was away: (n,).
+    """Return whether each request of the window was in progress while any server restarted or hung:
+    (n,).
 
-    Requests just after a start also count."""
+    Requests just after a start also count.
+    """
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
         found |= _during_start(case.now, start, _MIN_WARM_S)
@@ -175,10 +178,10 @@ def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return the growth of each term at other times / its growth around the starts, in [0, 1].
+    """Return for each term: growth at other times / growth around the starts, in [0, 1].
 
     The growth at other times is measured on the slowest requests that did not arrive around the
-    starts. The result is empty if there are too few of them.
+    starts. The result is empty if there are too few such requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -198,8 +201,8 @@ def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # A start also causes stalls long after it: each new batch shape is slow when it first
-        # occurs.
+        # Stalls also occur long after a start, because each new batch shape is slow at its first
+        # use.
         if here[index] > 0 and not term.endswith("_stall")
     }
 

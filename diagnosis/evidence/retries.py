@@ -21,8 +21,8 @@ of the OpenAI client, doubled once."""
 _NOTICED_US: Final = 250_000
 """Maximum delay, in microseconds, until the server notices that a client disconnected."""
 _SAME_AGE: Final = 0.1
-"""Two ages of aborted requests that differ by at most this share count as the same timeout. In
-simulated retry storms, 99 % of the ages differ from the median age by at most 2 %."""
+"""Maximum relative difference between the ages of two aborted requests that have the same timeout.
+In simulated retry storms, 99 % of the ages differ from the median age by at most 2 %."""
 _MAX_AGES: Final = 0.5
 """Minimum share of the repeated requests that were aborted at about the median age. Clients with a
 timeout abort all requests at the same age, but users abort at any age. In five simulated retry
@@ -30,7 +30,7 @@ storms, the share was 1."""
 
 
 class Retries(NamedTuple):
-    """Requests of a time range that repeat aborted requests."""
+    """The requests of a time range whose clients had aborted the same request before."""
 
     per_s: float
     share: float
@@ -49,7 +49,8 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
-    """The repeated requests in the baseline and in the hot blocks."""
+    """The repeated requests in the baseline, and in the blocks of time with nearly all slow
+    requests."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -58,8 +59,8 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline and of the hot blocks. In a retry storm, repeated
-    requests are omitted."""
+    """Return the requests of the baseline, and of the blocks of time with nearly all slow requests.
+    In a retry storm, repeated requests are omitted."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)
@@ -80,7 +81,7 @@ def retries_share(case: DiagnosisCase) -> float:
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
-    """Return the requests of a time range that repeat aborted requests."""
+    """Return the requests of a time range whose clients had aborted the same request before."""
     repeats = _repeated(requests)
     if repeats is None or not repeats.again.size:
         return NO_RETRIES
@@ -123,7 +124,8 @@ class _Repeats(NamedTuple):
     """The repetitions of aborted requests.
 
     m requests have the key of an aborted request. There are r pairs of an aborted request and its
-    repetition."""
+    repetition.
+    """
 
     requests: Requests
     place: IntArray

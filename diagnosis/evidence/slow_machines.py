@@ -23,9 +23,10 @@ with a slowdown."""
 
 
 def slowdown_of(case: DiagnosisCase) -> float | None:
-    """The machine's slowdown factor.
+    """Return the machine's slowdown factor.
 
-    Return None if the machine is not slower, or if there is too little data."""
+    Return None if the machine is not slower, or if there is too little data.
+    """
     pace = case.machine_slowdown
     if pace is not None and pace > 1.0 + NOISE:
         return pace
@@ -36,7 +37,7 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether steps take longer than their work explains in nearly all seconds."""
+    """Return whether steps take longer than their work explains in nearly every second."""
     steady = steadiness(case)
     return steady is not None and steady > _STEADY
 

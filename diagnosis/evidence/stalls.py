@@ -1,6 +1,8 @@
 """Measure stalls.
 
-A stall is the surplus of engine steps that took longer than their work explains. Pure."""
+A stall is the time by which an engine step exceeds the time that its work explains (the surplus).
+Pure.
+"""
 
 import numpy as np
 
@@ -11,8 +13,8 @@ _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
 """Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
-"""A surplus below this share of the time since the previous sample is ignored as an error of the
-step model."""
+"""Minimum surplus, as a share of the time since the previous sample. A smaller surplus is ignored
+as an error of the step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
@@ -49,10 +51,12 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
 
 
 def steadiness(case: DiagnosisCase) -> float | None:
-    """The median surplus divided by the mean surplus in the hot blocks.
+    """The median surplus divided by the mean surplus, in the blocks of time with nearly all slow
+    requests.
 
     The ratio is near 1 if all seconds have a similar surplus. It is near 0 if a few seconds have
-    nearly all of the surplus."""
+    nearly all of the surplus.
+    """
     rise, busy = _hot(case)
     at_work = busy > 0
     if at_work.sum() < _MIN_SAMPLES:
@@ -63,7 +67,8 @@ def steadiness(case: DiagnosisCase) -> float | None:
 
 
 def surplus_ratio(case: DiagnosisCase) -> float | None:
-    """Return the surplus, divided by the step time that the work explains, in the hot blocks."""
+    """Return the surplus, divided by the step time that the work explains. Only blocks of time with
+    nearly all slow requests count."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

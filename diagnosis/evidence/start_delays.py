@@ -29,10 +29,11 @@ def start_weights(
 ) -> dict[str, float | FloatArray]:
     """The share of each term's growth that the starts explain.
 
-    The growth that the workload caused is excluded. The result is empty if too few slow requests
-    were received around the starts."""
+    The growth that the changed traffic caused is excluded. The result is empty if too few slow
+    requests were received around the starts.
+    """
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
-    # A start causes stalls long after it: each new batch shape is slow when it first occurs.
+    # Stalls occur long after a start, because each new batch shape is slow at its first use.
     first_shapes = np.where(around_starts(case, started, warm_s=MAX_WARM_S), 1.0, 0.0)
     if not started or not first_shapes.any():
         return {}

@@ -75,5 +75,5 @@ LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
 
 
 def largest_part(start: ColdStart) -> tuple[str, float] | None:
-    """Return the name and the seconds of a start's longest part; None if no part is reported."""
+    """Return the name and the seconds of a start's longest part, or None if no part is reported."""
     return max(start.parts_s.items(), key=lambda part: part[1], default=None)

@@ -29,8 +29,8 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
 
 _WAITS: Final = 0.1
-"""Requests count as waiting if waits are more than this share of the growth. In simulated floods,
-99 % of the shares are above 0.38."""
+"""Minimum share of waits in the growth. If waits have a smaller share, requests do not count as
+waiting. In simulated floods, 99 % of the shares are above 0.38."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -43,8 +43,8 @@ class RequestRateGrowth(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate. It is reduced by two standard errors, like
-    `Demand.log_fleet`."""
+    """log(now / before) of the request rate. Like `Demand.log_fleet`, it is reduced by two standard
+    errors."""
 
 
 @cached_per_case
@@ -64,8 +64,9 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 def flooded(case: DiagnosisCase) -> bool:
     """Return whether one tenant floods the servers.
 
-    The tenant's rate grew without its added long requests. Its traffic grew more than the traffic
-    of other tenants. Requests wait."""
+    Three conditions must hold. The tenant's rate grew, even without its added long requests. Its
+    traffic grew more than the traffic of other tenants. Requests wait.
+    """
     rates = first_rates(case)
     tenant = rates.tenant
     return (
@@ -96,9 +97,11 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
 
 
 def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
-    """Return the request rate of the other tenants in the baseline and in the hot blocks.
+    """Return the request rate of the other tenants, in the baseline and in the blocks of time with
+    nearly all slow requests.
 
-    The long requests that these tenants added are not counted."""
+    The long requests that these tenants added are not counted.
+    """
     rates = first_rates(case)
     before, now = rates.before_per_s, rates.now_per_s - sum(added_by_others(case).values())
     if rates.tenant is None:

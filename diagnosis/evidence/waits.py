@@ -1,6 +1,7 @@
 """Compute the share of each wait that a cause explains (its weight).
 
-The shares come from the drivers of the wait. Pure."""
+The drivers of a wait are the changes that raised the demand. They determine the shares. Pure.
+"""
 
 from typing import Final
 
@@ -25,8 +26,8 @@ OF_SEATS: Final = ("queue_seats", "queue_unsplit")
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
 """Terms for the time that a fuller batch adds to a step. `decode_batch_growth` claims these terms
-for `drivers.MORE_WORK`. `wait_weights` attributes them only to other drivers, for example a slower
-machine."""
+for changes that add work to a batch (`drivers.MORE_WORK`). `wait_weights` attributes them only to
+other changes, for example a slower machine."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """Terms for the delay by the prefills of other requests."""
@@ -40,7 +41,7 @@ OF_FRONTEND: Final = ("frontend",)
 
 
 def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the share of each wait that the drivers in `chosen` cause."""
+    """Return the share of each wait that the changes in `chosen` cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -72,10 +73,11 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """The share of each term that is not attributed to a restart.
+    """Return the share of each term that is not attributed to a restart, because the traffic
+    changed at the same time.
 
-    The traffic changed at the same time. The share is half of the growth that clear changes of the
-    traffic explain."""
+    The share is half of the growth that clear changes of the traffic explain.
+    """
     sure = [drivers.LOAD] if case.demand.log_fleet > NOISE else []
     if prompts_grew_over_window(case):
         sure.append(drivers.PROMPTS)
@@ -97,8 +99,8 @@ def prefill_share(case: DiagnosisCase) -> float:
 
     The delay is the time by which more traffic lengthens decodes.
 
-    The ratio is (delay by the prefills of other requests) / (delay by their decodes). The share
-    grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2.
+    The share depends on the ratio (delay by the prefills of other requests) / (delay by their
+    decodes). It grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

@@ -22,11 +22,11 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests in a mean over all requests. If there are more, requests at equal
-distances are used."""
+"""Maximum number of requests in a mean over all requests. If there are more requests, requests at
+equal distances are used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks contain, and that the slow servers
-serve."""
+"""Minimum share of the slow requests that the hot blocks (blocks of time) contain. The slow servers
+serve at least the same share."""
 _USUAL = 0.99
 """Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
@@ -73,7 +73,7 @@ class DiagnosisCase:
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms, in seconds per slow request."""
+        """Return the growth of the sum of the given terms, in seconds per slow request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "DiagnosisCase":
@@ -88,8 +88,8 @@ class DiagnosisCase:
     @cached_property
     def hot_blocks(self) -> BoolArray:
         """Return whether each block of time is hot: (block_count,). The hot blocks are the fewest
-        blocks that contain nearly all slow requests. Earlier blocks in which the queue of these
-        requests grew are also hot."""
+        blocks that contain nearly all slow requests. They also include earlier blocks in which the
+        queue of these requests grew."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -123,7 +123,7 @@ class DiagnosisCase:
 
     @property
     def hot_s(self) -> float:
-        """Total length of the hot blocks, in seconds."""
+        """Total length of the blocks of time with nearly all slow requests, in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -151,20 +151,21 @@ class DiagnosisCase:
 
     @property
     def where(self) -> dict[str, str]:
-        """The labels that the slow servers have in common; none if all servers are slow."""
+        """The labels that the slow servers have in common. It is empty if all servers are slow."""
         served = self.now.server
         known = np.unique(served.codes[served.codes >= 0]).size
         return self.where_of(*self.slow_servers) if len(self.slow_servers) < known else {}
 
     @cached_property
     def hot_requests(self) -> Requests:
-        """All requests that were received in the hot blocks."""
+        """All requests that were received in the blocks of time with nearly all slow requests."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
+        """Select the samples of the slow servers, or of their whole replicas. Only samples from the
+        blocks of time with nearly all slow requests are selected."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:

@@ -15,7 +15,7 @@ from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
 NOISE: Final = 0.08
-"""A growth up to this value, relative or logarithmic, is ignored. Without a fault, the median
+"""Minimum growth that counts, as a relative or logarithmic value. Without a fault, the median
 growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
 CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
@@ -59,8 +59,8 @@ class Demand:
     """Effect of longer prompts on the mean time of a request's own prefill, at the baseline's hit
     ratio."""
     log_uncached: float
-    """Effect of cache misses on the mean time of a request's own prefill. Only prompts of sizes
-    that the baseline contains count."""
+    """Effect of cache misses on the mean time of a request's own prefill. Prompts of a size that
+    the baseline does not contain are left out."""
     log_new_traffic_misses: float
     """Effect of the cache misses of one tenant's additional requests. `log_uncached` does not
     include it."""
@@ -73,7 +73,7 @@ class Demand:
     log_fleet: float
     """Growth of the fleet's request rate, reduced by two standard errors."""
     log_slow_servers: float
-    """Growth of the request rate at the slow servers, also reduced by two standard errors."""
+    """Growth of the request rate at the slow servers, reduced by two standard errors."""
 
     @property
     def log_skew(self) -> float:

@@ -22,28 +22,31 @@ _FIT_ROWS: Final = 20_000
 class OwnWork:
     """The fitted coefficients, in seconds.
 
-    `prefill` contains g, α and κ; `decode` contains γ and β. They are None if the baseline has too
-    little data."""
+    `prefill` contains g, α and κ of the module's formula. `decode` contains γ and β. They are None
+    if the baseline has too little data.
+    """
 
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean number of cached tokens of a prompt, by size class. Element i is for prompts with at
-    least 2^i and fewer than 2^(i + 1) tokens. It is NaN if the baseline has too few such prompts.
-    """
+    """For each size class, the mean number of cached tokens of a prompt. Element i is for prompts
+    with at least 2^i and fewer than 2^(i + 1) tokens. It is NaN if the baseline has too few such
+    prompts."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
-        """Return the predicted seconds of each request's own prefill: (n,). NaN if unknown."""
+        """Return the predicted seconds of each request's own prefill: (n,). A value is NaN if it is
+        unknown."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
         return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
-        """Return the predicted seconds of each request's own decode: (n,). NaN if unknown."""
+        """Return the predicted seconds of each request's own decode: (n,). A value is NaN if it is
+        unknown."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
@@ -52,8 +55,8 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). For sizes
-        that the baseline does not contain, the given number is returned."""
+        """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). If the
+        baseline has no prompts of this size, the given number is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
@@ -96,7 +99,8 @@ def uncached_tokens(requests: Requests) -> FloatArray:
 
 
 def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
-    """Return the number of tokens that each request computes: (n,). NaN if unknown.
+    """Return the number of tokens that each request computes: (n,). A value is NaN if it is
+    unknown.
 
     Args:
         tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens do not count, because they

@@ -34,9 +34,9 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGrowth:
-    """Whether the prompts and the outputs of all requests became longer on average. If they did
-    not, slow requests are longer because a cause delays long requests most. The effect of their
-    length is then attributed to this cause."""
+    """Whether the prompts and the outputs of all requests became longer on average. If the average
+    did not grow, slow requests are longer because a cause delays long requests most. The effect of
+    their length is then attributed to this cause."""
 
     prompts_grew: bool
     outputs_grew: bool
@@ -45,7 +45,7 @@ class WorkloadGrowth:
 def excess_s(
     now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: WorkloadGrowth
 ) -> FloatArray:
-    """Return the excess of each slow request by term, in seconds: (n, len(TERMS)).
+    """Return each slow request's excess in each term, in seconds: (n, len(TERMS)).
 
     Args:
         now: the slow requests to explain.

@@ -31,8 +31,8 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
 
 ENGINE_COLUMNS: Final = ("replica", "started_unix_ns", "at_unix_ns", *ENGINE_NUMBERS)
 GPU_COLUMNS: Final = ("replica", "gpu", "at_unix_ns", *GPU_VALUES)
-"""The columns of samples that the diagnosis reads. For other columns, `Samples.number` raises an
-error."""
+"""The columns of samples that the diagnosis reads. If another column is requested, `Samples.number`
+raises an error."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 

@@ -1,6 +1,6 @@
 """Find engines that hang.
 
-They have requests but take no step. Pure.
+A hung engine has requests but takes no step. Pure.
 
 A request of a hung engine has no row until its client gives up or its server ends. The time that
 the request has waited is a lower bound of its latency. It is used as the latency.
@@ -77,13 +77,12 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Eng
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """The requests.
+    """Return the requests. Requests that a hung engine did not finish have the outcome
+    `UNFINISHED`.
 
-    Requests that a hung engine did not finish have the outcome `UNFINISHED`.
-
-    Their latency is the time from the receipt until the request was given up. If the response had
-    begun, all time after the known phases counts as decode. If the response had not begun, the
-    phases are unknown.
+    The latency of such a request is the time from the receipt until the request was given up. If
+    the response had begun, all time after the known phases counts as decode. If the response had
+    not begun, the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

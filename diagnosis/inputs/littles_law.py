@@ -19,7 +19,7 @@ OFF: Final = 0.20
 """Allowed difference between the reported and the computed number of waiting requests, as a share
 of the larger number."""
 ERRORS: Final = 4.0
-"""Additional allowed difference, as a number of standard errors of the samples' mean."""
+"""Additional allowed difference, in standard errors of the samples' mean."""
 WAITING: Final = 1.0
 """Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
 too coarse."""

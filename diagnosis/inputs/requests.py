@@ -35,7 +35,7 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The numeric columns of requests. Names that end in `_s` are in seconds. All are optional."""
+"""The numeric columns of requests. Names that end in `_s` are in seconds. Columns are optional."""
 
 MIN_REQUESTS: Final = 20
 """Minimum number of requests from which a mean, a quantile, a ratio or a rate is computed. The
@@ -118,7 +118,7 @@ class Requests:
         return int(self.received_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """Return a column of numbers; all NaN if there is no such column."""
+        """Return a column of numbers. All its numbers are NaN if there is no such column."""
         found = self.numbers.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
@@ -129,7 +129,7 @@ class Requests:
         return float(known.mean()) if known.size else None
 
     def label(self, name: str) -> LabelColumn:
-        """Return a column of labels; all unknown if there is no such column."""
+        """Return a column of labels. All its labels are unknown if there is no such column."""
         found = self.labels.get(name)
         return LabelColumn(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
 

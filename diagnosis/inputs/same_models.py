@@ -1,8 +1,8 @@
 """Select the requests to servers that serve a model of the question's requests.
 
 Pure. Requests of other tenants to these servers are included, because they may delay the question's
-requests. Requests to servers of other models are excluded. The rates of these requests change
-independently. Such a change would look as if the router divided the requests unevenly.
+requests. Requests to servers of other models are excluded. The rates of such requests change
+independently. Such a change would look like an uneven division of the requests by the router.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ def same_model_requests(
 ) -> tuple[Requests, Requests]:
     """Return the requests of window and baseline, except requests to servers of other models.
 
-    Here, a server is a replica, and not one of its engines. If the question has no filter, all
+    Here, a server is a replica, and not a single engine of it. If the question has no filter, all
     requests are returned.
     """
     if not question.where:

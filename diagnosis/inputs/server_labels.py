@@ -23,8 +23,8 @@ from diagnosis.inputs.requests import (
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
-"""A replica is divided into engines only if more than this share of its requests have an engine
-number."""
+"""Minimum share of a replica's requests that have an engine number. If the share is smaller, the
+replica is not divided into engines."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:

@@ -67,14 +67,14 @@ class Samples:
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, LabelColumn] = field(default_factory=dict)
     server: LabelColumn | None = None
-    """The server of each engine sample, if a replica has several engines; otherwise None."""
+    """The server of each engine sample, or None if no replica has several engines."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """Return a column; all NaN if no sample reports it.
+        """Return a column. All its numbers are NaN if no sample reports it.
 
         Raises:
             ValueError: neither `ENGINE_NUMBERS` nor `GPU_VALUES` has the column, so it was not
@@ -98,7 +98,7 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """Return the seconds since the series' previous sample: (n,). NaN for the first sample."""
+        """Return the seconds since the series' previous sample: (n,). The first sample has NaN."""
         return self._counters.apart_s
 
     @cached_property
@@ -106,28 +106,29 @@ class Samples:
         return CounterSeries.of(self.series, self.at_unix_ns)
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
-        """Return a counter's increase per second over the selected samples; None if unknown."""
+        """Return a counter's increase per second over the selected samples, or None if it is
+        unknown."""
         rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """Return the increase of counter `part` divided by the increase of counter `whole`; None if
-        unknown."""
+        """Return the increase of counter `part` divided by the increase of counter `whole`, or None
+        if it is unknown."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())
         return float(above[known].sum()) / total if total > 0 else None
 
     def mean(self, name: str, rows: BoolArray) -> float | None:
-        """Return a gauge's mean over the selected samples; None if no sample reports it."""
+        """Return a gauge's mean over the selected samples, or None if no sample reports it."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(values.mean()) if values.size else None
 
     def quantile(self, name: str, q: float, rows: BoolArray) -> float | None:
-        """Return a gauge's quantile over the selected samples; None if no sample reports it."""
+        """Return a gauge's quantile over the selected samples, or None if no sample reports it."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(np.quantile(values, q)) if values.size else None

@@ -34,8 +34,9 @@ CRITICAL_Z: Final = 1.645
 rise."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""Minimum share of the baseline's requests within a threshold that separates slow requests from
-usual requests. Such a threshold decides only if the attainment fell even more (`fell`)."""
+"""Minimum share of the baseline's requests within a threshold. Below this share, the threshold does
+not separate slow requests from usual requests. It then decides only if the attainment fell even
+more (`fell`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class LatencyThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Numbers of requests in baseline and window: those that the objective counts, and those above
-    the threshold."""
+    """In baseline and window, the number of requests that the objective counts, and how many of
+    them are above the threshold."""
 
     slo: str
     threshold_s: float
@@ -147,8 +148,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """Return the design effect: the number of correlated requests that have as much information as
-    one independent request. The result is at least 1."""
+    """Return the design effect. It is the number of correlated requests that have as much
+    information as one independent request, and at least 1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0

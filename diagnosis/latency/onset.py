@@ -42,7 +42,7 @@ def onset_unix_ns(
 
 
 def _first_slow_block(bad: FloatArray, whole: FloatArray) -> int | None:
-    """Return the first block of time of the period with more slow requests; None if there is no
+    """Return the first block of time of the period with more slow requests, or None if there is no
     change."""
     bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
     bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before

@@ -34,8 +34,8 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and the columns with the seconds of each reason. Older rows do not
-report the reasons. So only the explanation of a single request uses them."""
+"""The reasons for `queue_held`, and the columns with the seconds of each reason. Rows of older
+plugins do not report the reasons. So only the explanation of a single request uses them."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
 """The names of the decode's parts in an explanation of the time to the first content."""
@@ -72,16 +72,17 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def reasoning_s(requests: Requests) -> FloatArray:
-    """Return the seconds from the first byte to the first content: (n,); NaN if unknown."""
+    """Return the seconds from the first byte to the first content: (n,). A value is NaN if it is
+    unknown."""
     waited = latency_s(requests, Metric.FIRST_CONTENT) - requests.number("ttft_s")
     return np.maximum(waited, 0.0)
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
     """Return the number of tokens after the first that each request generated in the time that the
-    latency measures: (n,). NaN if unknown.
+    latency measures: (n,). A value is NaN if it is unknown.
 
-    For the time to the first content, these are the reasoning tokens. If their number is not
+    For the time to the first content, the tokens are the reasoning tokens. If their number is not
     reported, it is estimated: tokens after the first · reasoning seconds / decode seconds.
     """
     tokens = np.maximum(requests.number("output_tokens") - 1.0, 0.0)
@@ -94,7 +95,7 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """Return the selected requests' latency in seconds: (n,). NaN for all other requests."""
+    """Return the selected requests' latency in seconds: (n,). All other requests have NaN."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency

@@ -30,17 +30,17 @@ baseline's tail. Without a fault, the largest of 599 lower bounds of this factor
 recorded traffic cause factors above 1.10 (`benchmarks/attainment.py`)."""
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 """Minimum growth factor of the share of requests that are slower than the baseline's 75th
-percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
-which the tail alone does not show. Without a fault, the largest of 599 lower bounds of these
-factors were 1.09 and 1.05."""
+percentile (key 0.25) or median (key 0.5). It detects a growth of the latency of all requests, which
+the tail alone does not show. Without a fault, the largest of 599 lower bounds of these factors were
+1.09 and 1.05."""
 
 MAX_WIDE_TAIL: Final = 20_000
 """Maximum number of requests in a widened tail. With more requests, the computation would take too
 long, because the growth of each request is divided into terms."""
 
 REPLICATES: Final = 400
-"""Number of bootstrap replicates. The 0.5 % quantile lies between the second and the third of
-them."""
+"""Number of bootstrap replicates. The 0.5 % quantile lies between the second and the third
+replicate."""
 GROUPS: Final = 1_000
 """Maximum number of groups of neighbouring ranks."""
 BLOCK_S: Final = 60.0
@@ -79,7 +79,7 @@ def sort_latencies(
     """Sort the known latencies of one time range.
 
     Args:
-        latency_s: (n,) latencies in seconds; NaN if unknown.
+        latency_s: (n,) latencies in seconds, or NaN if unknown.
         received_unix_ns: (n,) when each request was received.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
@@ -122,7 +122,7 @@ def tail_means(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArr
 
 
 def tail_starts(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArray:
-    """Return the latency at which the tail begins in each bootstrap replicate, in seconds:
+    """Return the latency at which each bootstrap replicate's tail begins, in seconds:
     (replicates,)."""
     numbers, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))

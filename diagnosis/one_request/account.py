@@ -17,7 +17,8 @@ from diagnosis.one_request.delayers import Delayer, TenantDelay, delayers, tenan
 from diagnosis.question import Metric
 
 ROUNDING_S: Final = 1e-9
-"""A part shorter than this is a rounding error, because instants have nanosecond resolution."""
+"""Minimum length of a part. A shorter part is a rounding error, because instants have nanosecond
+resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class LatencyAccount:
     delayed_by: Sequence[Delayer]
     """The requests whose prefill delayed this request, largest delay first."""
     by_tenant: Sequence[TenantDelay] = ()
-    """Delays by the prefill and decode of other requests, summed by tenant, largest delay first.
+    """For each tenant, the delay by the prefills and decodes of its requests, largest delay first.
     The sums include all other requests, not only the requests in `delayed_by`."""
 
 
@@ -40,9 +41,9 @@ def account(requests: Requests, victim: int, most: int = 10) -> LatencyAccount:
     A request with an incomplete response also has parts.
 
     Args:
-        requests: the requests that ran on the same engine at that time, including the request
-            itself.
-        victim: the index of the request in `requests`.
+        requests: the requests that ran on the same engine at that time, including the delayed
+            request.
+        victim: the index of the delayed request in `requests`.
         most: the largest number of delayers to return.
     """
     alone = requests.rows(np.array([victim]))

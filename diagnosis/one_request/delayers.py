@@ -62,8 +62,8 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
 
 def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
-    """Return by how many seconds each tenant's requests delayed a request, largest delay first. See
-    `delayers` for the arguments."""
+    """Return the seconds by which each tenant's requests delayed a request, largest delay first.
+    See `delayers` for the arguments."""
     overlaps = _Overlaps(requests, victim)
     prefill_s, _ = overlaps.prefills()
     decode_s = overlaps.decodes()
@@ -96,8 +96,8 @@ class _Overlaps:
         self._last_token_s = self._first_token_s + np.nan_to_num(number("decode_s"))
 
     def prefills(self) -> tuple[FloatArray, FloatArray]:
-        """Return the delay by each request's prefill in seconds, and its prompt tokens in the
-        overlap, both (n,)."""
+        """Return the seconds of delay by each request's prefill, and the request's prompt tokens in
+        the overlap, both (n,)."""
         at = self._victim
         queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
         first_s, last_s = self._first_token_s[at], self._last_token_s[at]
