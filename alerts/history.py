@@ -58,7 +58,7 @@ class History:
         return self.part_of(PeriodBounds(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
-        """The counts of a period up to an instant."""
+        """The numbers of requests from the start of a period to an instant."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         whole = counted_s >= period.length_s
         covered = _WHOLE if whole else Fraction(counted_s, period.length_s)

@@ -25,7 +25,7 @@ UTF-8."""
 
 @dataclass(frozen=True, slots=True)
 class YamlScalar:
-    """A scalar as in the file. `plain` means without quotes."""
+    """One value, as the file contains it. `plain` means without quotes."""
 
     line: int
     text: str

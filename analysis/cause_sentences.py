@@ -25,7 +25,7 @@ faults. With two faults, it was right in 63 % of the cases. More precise words w
 
 
 def rough_share(share: float) -> str:
-    """A share that was computed without a replay, in words.
+    """Describe in words a share that was computed without a replay.
 
     The percentage of such a share is not reliable.
     """

@@ -59,8 +59,8 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 """Maximum relative error of the unchanged replay. If the error is larger, no prediction is made.
-For a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A disturbed window was 50 % off at
-P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
+For a real vLLM, the error is at most 5 % at P50 and 25 % at P99. In a window that another program
+disturbed, the prediction of P99 was wrong by 50 % (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
 """Number of resampled pairs of replays for an interval. The standard deviation of 40 draws is known

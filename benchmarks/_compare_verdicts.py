@@ -94,7 +94,7 @@ def cases_of(changes: Sequence[str]) -> list[CompareCase]:
 
 
 def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLatencies:
-    """The stored requests of a window that have the latency."""
+    """The stored requests of a window for which the latency is known."""
     column, received = METRICS[metric], "received_unix_ns"
     table = request_columns(engine, served.window, [received, column])
     value_s = np.asarray(table[column].to_numpy(), dtype=np.float64)

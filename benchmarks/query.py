@@ -99,7 +99,7 @@ def minute(rng: np.random.Generator, requests: int) -> pa.Table:
 
 
 def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
-    """Return `number` label values: `what-0`, `what-1` and so on."""
+    """Return as many label values as `number`: `what-0`, `what-1` and so on."""
     return np.array([f"{what}-{each}" for each in range(number)])
 
 

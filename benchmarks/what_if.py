@@ -106,7 +106,7 @@ def truth(data: Dataset, window: Window, name: str, point: str) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """One predicted percentile and its true values."""
+    """One predicted percentile, and the true percentile in each simulation."""
 
     metric: str
     point: str

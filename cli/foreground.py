@@ -72,7 +72,7 @@ def _exclude_imports_from_gc() -> None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line. If the terminal is closed, discard it, so that the collector continues."""
+    """Print a line. If the terminal is closed, discard the line: the collector continues."""
     try:
         click.echo(text, err=err)
     except OSError:  # the terminal or the pipe is closed; discard the buffer

@@ -134,8 +134,8 @@ class _Segments(NamedTuple):
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
     """The segments of one process. A segment lasts from the first to the last sample of a row, or
-    from a row to the next row. The first segment begins at the process's start, if the start is at
-    most GAP_S earlier."""
+    from a row to the next row. If the process started at most GAP_S before the first sample, the
+    first segment begins at this start."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples may lack a total. Its increase since the start then belongs to the segment
     # that ends at its first value.

@@ -34,8 +34,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and the paces of each replica, in order of time. Replicas beyond the end of these
-    lists have no stalls and the pace 1."""
+    """For each replica, its stalls and its changes of speed, in order of time. Replicas beyond the
+    end of these lists have no stalls and the pace 1."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()

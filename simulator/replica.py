@@ -30,7 +30,7 @@ _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
 """Seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
-"""Number of tokens that a slow client's connection buffers. It is 16 KiB of events."""
+"""Number of tokens that a slow client's connection buffers. The limit is 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
 """Bandwidth of KV transfers, about 100 Gbit/s."""
 _LINK_S = 0.002

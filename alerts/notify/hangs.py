@@ -25,7 +25,7 @@ page and in Prometheus."""
 
 
 class Hangs:
-    """Compares the hung replicas with the outbox.
+    """Compares the hung replicas with the notifications in the outbox.
 
     Args:
         channels: channels without the severity `page` are ignored.

@@ -105,8 +105,8 @@ def read_policy(
 
 
 def read_target(spec: MappingReader) -> None:
-    """Check an AlertNotificationTarget, which has no effect: `notify.yaml` configures
-    notifications."""
+    """Check an AlertNotificationTarget. The target itself has no effect, because `notify.yaml`
+    configures notifications."""
     spec.text("target")
 
 

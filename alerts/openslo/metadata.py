@@ -20,7 +20,7 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
 def name_of(metadata: MappingReader) -> str:
-    """The name. Labels and annotations are only checked.
+    """The name. Labels and annotations are checked and then ignored.
 
     Raises:
         DocumentError: the metadata is invalid.

@@ -47,7 +47,7 @@ class EventQueries(Protocol):
 
     @property
     def staleness_s(self) -> int:
-        """The seconds for which `present` still has a result after the counters disappeared."""
+        """After the counters disappear, `present` still has a result for this many seconds."""
 
     @property
     def present(self) -> str:

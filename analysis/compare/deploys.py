@@ -37,7 +37,8 @@ _ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """A change of the servers, and the range before it to compare with."""
+    """A change of the servers, and the earlier range with which the time after the change is
+    compared."""
 
     change: ServerChange
     before: Window

@@ -66,7 +66,7 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """The standard deviation of a restart's effect on ln(after / before).
+    """A restart alone changes ln(after / before). This is the standard deviation of this change.
 
     The unit is the standard deviation between processes.
 

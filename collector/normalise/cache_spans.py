@@ -78,7 +78,7 @@ NAMES: Final = frozenset(
 
 
 def reports_a_lookup(span: Span) -> bool:
-    """Whether a span has an attribute of a cache."""
+    """Whether a cache set one of the span's attributes."""
     return not NAMES.isdisjoint(pair.key for pair in span.attributes)
 
 

@@ -22,8 +22,8 @@ MAX_TOTAL: Final = 2**63 - 1
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Maximum running total of seconds. It is a century."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number, so that no sum becomes infinite. A century at 10¹⁸ FLOP/s has 3e27
-FLOP."""
+"""The largest value that any other number may have. It prevents infinite sums. A century at 10¹⁸
+FLOP/s has 3e27 FLOP."""
 HTTP_STATUSES: Final = range(100, 600)
 """Source: RFC 9110, section 15."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9

@@ -34,7 +34,7 @@ _AFFECTED: Final = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the growth for requests to servers with a new configuration.
+    """The claim is the growth of the latency of requests to servers with a new configuration.
 
     The growth that the changed traffic caused is subtracted.
     """

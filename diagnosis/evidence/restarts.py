@@ -25,7 +25,7 @@ MAX_WARM_S = 120.0
 _ERRORS = 2.0
 """The share of slow requests grew clearly if it exceeds its limit by this number of standard
 errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of
-`BODY_GROWTH_RATIOS`."""
+`BODY_GROWTH_RATIOS`. 95 % of a normal distribution are within 2 standard errors."""
 _MIN_WARM_S = 15.0
 """Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
 outcomes of 150 simulated cases are the same."""

@@ -161,7 +161,7 @@ def _sizes(of: SortedLatencies) -> IntArray:
 
 
 def shares_over(of: SortedLatencies, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """Return the share of requests slower than a threshold, in each bootstrap replicate:
+    """For each bootstrap replicate, return the share of requests that are slower than a threshold:
     (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))

@@ -26,8 +26,9 @@ class LatencyAccount:
     """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
-    """Seconds of each part, in the order of `diagnosis.latency.parts.PARTS`. The reasons for
-    `queue_held` are separate parts before the rest of `queue_held`. Parts of 0 s are omitted."""
+    """Seconds of each part, in the order of `diagnosis.latency.parts.PARTS`. Each reason for
+    `queue_held` is a part of its own. The time without a known reason remains in `queue_held`.
+    Parts of 0 s are omitted."""
     delayed_by: Sequence[Delayer]
     """The requests whose prefill delayed this request, largest delay first."""
     by_tenant: Sequence[TenantDelay] = ()

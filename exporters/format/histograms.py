@@ -105,7 +105,8 @@ class Distributions:
 
     @property
     def series(self) -> int:
-        """The number of series in the text format, which are buckets, sum and count."""
+        """The number of series in the text format: one for each bucket, one for the sum and one for
+        the count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:

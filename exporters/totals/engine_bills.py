@@ -1,10 +1,10 @@
 """The cost of each engine while it was up, and the cost of its idle time.
 
 An engine was up between two samples at most GAP_S apart (`cost.uptime`). One process of an engine
-sends the engine's step totals. The API servers of the engine add no uptime. If two processes send
-step totals at the same time, two servers share a replica name by mistake. Then the two servers are
-billed. Idle time is uptime minus busy time. It can decrease, because the busy time of a step
-arrives at the end of the step. A counter must not decrease, so the highest idle time so far is
+sends the engine's step totals. The API servers of the engine add no uptime. Two processes that send
+step totals at the same time show that two servers share a replica name by mistake. Then the two
+servers are billed. Idle time is uptime minus busy time. It can decrease, because the busy time of a
+step arrives at the end of the step. A counter must not decrease, so the highest idle time so far is
 exported.
 """
 

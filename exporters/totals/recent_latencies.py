@@ -48,7 +48,7 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """Counts per bin, and the bins of requests that are not yet in the counts."""
+    """The number of requests in each bin. New requests wait in a list until they are counted."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 

@@ -106,7 +106,8 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:
-        """Add up the steps, on the reading thread or, if too many steps wait, on the event loop."""
+        """Add up the steps. This runs on the reading thread. If too many steps wait, it also runs
+        on the event loop."""
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
             return

@@ -28,7 +28,7 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """The rank of each latency of a request among the requests of a window.
+    """For each latency of a request, its rank among the requests of a window.
 
     TTFT is compared only with streamed answers, because other answers send their first byte at the
     end. E2E is compared only with complete answers.

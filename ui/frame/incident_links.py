@@ -42,8 +42,8 @@ class IncidentSelection(NamedTuple):
 def find(
     engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int
 ) -> IncidentSelection:
-    """Return the view of the incident in an address. For an open incident, the range ends at
-    `now_unix_ns`."""
+    """Return the view of the incident that a page's address names. For an open incident, the range
+    ends at `now_unix_ns`."""
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
     found = expanded(engine, objectives)

@@ -70,8 +70,8 @@ def opened(url: str) -> Engine:
 def cached_evidence(engine: Engine) -> EvidenceCache:
     """The requests from which latency increases are explained.
 
-    Viewers with the same rights share the cache. If the viewers may not see a request, the cache
-    contains it without names.
+    Viewers with the same rights share the cache. Requests that the viewers are not allowed to see
+    are in the cache without their names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence

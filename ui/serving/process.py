@@ -91,7 +91,8 @@ def _typed(value: str) -> str | int | bool:
 def application(
     options: Mapping[str, Any], settings: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
-    """Streamlit behind the checks of Host, Origin, route and sign-in.
+    """The Streamlit application. It receives only requests whose host, origin, route and sign-in
+    were checked.
 
     Args:
         settings: None if sign-in is off.

@@ -26,7 +26,7 @@ FORGET = 1 - 1 / 4000
 MIN_STEPS = 64
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Number of steps between two solutions, in the first `SETTLED_STEPS` steps and later."""
+"""The number of steps between two solutions: in the first `SETTLED_STEPS` steps, and later."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12

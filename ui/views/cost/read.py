@@ -149,7 +149,7 @@ def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, st
 
 
 def _while_up(step: CostStep, up_unix_ns: tuple[int, int] | None) -> CostStep:
-    """Shorten a step to the time from the first to the last instant at which an engine was up."""
+    """Shorten a step to the part in which at least one engine was up."""
     start, end = up_unix_ns or (0, 0)
     return replace(
         step,

@@ -1,4 +1,4 @@
-"""The starts of engines, with a bar of parts for each start, and a table. Pure."""
+"""Show the starts of engines: a chart with one bar per start, and a table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

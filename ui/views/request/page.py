@@ -76,7 +76,7 @@ class RequestPageData:
 
 
 def read(context: Context) -> RequestPageData:
-    """Read the request that the address names, if any."""
+    """Read the request whose key is in the page's address. There may be none."""
     reference = context.view.request
     return RequestPageData() if reference is None else _find(context.engine, reference)
 
