@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """An upload failed. The message says how to fix the problem."""
+    """An upload failed. The message names the fix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tests.ui import conftest as explorers
 from ui.serving.routes import MAX_MESSAGE_BYTES, MAX_OPEN_OF_ONE
 
 database = explorers.database
+stored_rows = explorers.stored_rows
 explorer = explorers.explorer
 fleet = explorers.fleet
 
