@@ -207,8 +207,8 @@ def test_engines_that_are_up_together_are_added() -> None:
 
 
 def test_many_restarts_of_a_sender_take_linear_time() -> None:
-    """2,000 process ids have 4,000 starts."""
-    number = 4_000
+    """4,000 process ids have 8,000 starts."""
+    number = 8_000
     points: list[tuple[CounterKey, list[tuple[float, float | None]]]] = [
         (
             CounterKey("r", 0, place // 2, place),
@@ -218,7 +218,7 @@ def test_many_restarts_of_a_sender_take_linear_time() -> None:
     ]
     begun = time.monotonic()
     found = uptime_of(stretches(*points), 0, HOUR_S * NS)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
     assert found.up_s == pytest.approx(3_008)

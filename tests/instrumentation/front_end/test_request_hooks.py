@@ -294,7 +294,7 @@ def test_many_prompts_of_one_call_take_linear_time() -> None:
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)
-    ids = [f"cmpl-{number}" for number in range(5_000)]
+    ids = [f"cmpl-{number}" for number in range(20_000)]
     begun = time.monotonic()
     for name in ids:
         server.add(name)
@@ -307,12 +307,12 @@ def test_many_prompts_of_one_call_take_linear_time() -> None:
     assert len(server.submitted) == len(ids)
     assert not getattr(server.processor, OPEN)
     assert not exchange.flights
-    assert time.monotonic() - begun < 10  # 0.1 s; with quadratic time, a minute
+    assert time.monotonic() - begun < 20  # 0.5 s; with quadratic time, minutes
 
 
 def test_requests_with_unseen_ends_are_dropped() -> None:
     server = Server()
-    for number in range(4_000):
+    for number in range(10_000):
         server.add(f"id-{number}")
         server.processor.request_states.clear()
     assert len(getattr(server.processor, OPEN)) < 2000
