@@ -1,6 +1,6 @@
 """The controls above a page. They show the view, and their callbacks change the view."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any, Final
@@ -99,28 +99,29 @@ def setting(
         format_func=shown,
         label_visibility="collapsed",
         on_change=setting_chosen,
-        args=(name,),
+        args=(name, options),
     )
 
 
 @choice
-def setting_chosen(name: str) -> None:
-    """Change the view to the control's value."""
-    chosen = {name: st.session_state[name]}
-    navigation.change(replace(navigation.current(), **chosen))
+def setting_chosen(name: str, options: Collection[str]) -> None:
+    """Change the view to the control's value, if the value is one of the options."""
+    if (chosen := st.session_state[name]) in options:
+        navigation.change(replace(navigation.current(), **{name: chosen}))
 
 
 def _latency(page: ExplorerPage, view: View) -> None:
     st.session_state["latency"] = view.latency
+    names = [name for name in LATENCY_NAMES if page.by_content or name != LATENCIES[CONTENT]]
     st.selectbox(
         "Latency",
-        [name for name in LATENCY_NAMES if page.by_content or name != LATENCIES[CONTENT]],
+        names,
         key="latency",
         format_func=LATENCY_NAMES.__getitem__,
         label_visibility="collapsed",
         width=125,
         on_change=setting_chosen,
-        args=("latency",),
+        args=("latency", names),
     )
 
 
@@ -166,7 +167,7 @@ def _detection_control(view: View) -> None:
         label_visibility="collapsed",
         width=150,
         on_change=setting_chosen,
-        args=("decide",),
+        args=("decide", DECIDERS),
     )
 
 

@@ -132,7 +132,7 @@ def _one_measure(context: Context, found: FleetData) -> None:
                 label_visibility="collapsed",
                 width=260,
                 on_change=controls.setting_chosen,
-                args=("measure",),
+                args=("measure", offered),
             )
             st.download_button(
                 "All measures",
