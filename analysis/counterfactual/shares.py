@@ -238,21 +238,26 @@ def removable_factors(causes: Sequence[Cause]) -> list[Factor]:
 
 
 def _with_lost_blocks(window: Recorded, chance: np.random.Generator) -> Recorded | None:
+    """Return the window without its lost blocks, or None if no blocks are lost."""
     seed = str(chance.integers(2**31))
+    # A replay repeats the time for which the scheduler held requests back, and lost blocks do not
+    # change it.
+    held_s = float(np.nan_to_num(window.column("queue_held_s"))[window.counted].mean())
 
     def waits_s(queue_s: FloatArray) -> float:
-        # A replay repeats the time for which the scheduler held requests back, and lost blocks do
-        # not change it.
-        held_s = np.nan_to_num(window.column("queue_held_s"))[window.counted]
-        return float(np.nanmean(queue_s) - held_s.mean())
+        return float(np.nanmean(queue_s)) - held_s
 
     def replayed_s(of: Recorded) -> float:
-        alone = RangeTraffic(of, traffic_of(of))
-        mixed = MixedWindow(alone, alone, (), np.random.default_rng(0))
-        return waits_s(mixed.replay_of((), "queue_s", seed)().latency_s)
+        unchanged = _unchanged(RangeTraffic(of, traffic_of(of)))
+        return waits_s(unchanged.replay_of((), "queue_s", seed)().latency_s)
 
     measured_s = waits_s(window.column("queue_s")[window.counted])
     return without_lost_blocks(window, measured_s, replayed_s)
+
+
+def _unchanged(of: RangeTraffic) -> MixedWindow:
+    """Return a range whose replay resets nothing."""
+    return MixedWindow(of, of, (), np.random.default_rng(0))
 
 
 def _of_causes(
@@ -395,8 +400,9 @@ class _Replayer:
         return means
 
     def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
-        alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))
-        return self._tail_of(alone, frozenset(), seed, [self._selected[1], self._selected[1]])
+        return self._tail_of(
+            _unchanged(baseline), frozenset(), seed, [self._selected[1], self._selected[1]]
+        )
 
     def _tail_of(
         self, mixed: MixedWindow, chosen: frozenset[int], seed: str, selected: Sequence[BoolArray]
