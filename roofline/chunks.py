@@ -42,13 +42,14 @@ def read_back(
     decodes: FloatArray,
     chunks: Chunks,
 ) -> FloatArray:
-    """A lower bound of the context tokens that prompt chunks read again.
+    """A lower bound of the number of context tokens that chunks of prompts read again. Each later
+    chunk of a prompt reads the earlier tokens.
 
     A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
     + p/2) pairs of tokens. The ledger contains P = Σp and Q = Σq. If no chunk is longer than c,
     then start = q/p − p/2 ≥ q/c − p/2. The sum over all chunks is
 
-        R = Σ start ≥ Q/c − P/2,   and ≥ 0
+    R = Σ start ≥ Q/c − P/2, and ≥ 0
 
     The bound is exact if all chunks have the maximum length. In a long prompt, all chunks except
     the final chunk have this length. The bound is too low for short prompts on long cached

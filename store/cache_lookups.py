@@ -65,8 +65,8 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLook
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
-    """The models of clients' calls, for lookups without a model. The model is in the parent span of
-    the lookup, not in the HTTP client's span."""
+    """The model of a client's call, for each lookup that does not name a model. The model is in the
+    parent span of the lookup, not in the HTTP client's span."""
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)
     )

@@ -26,7 +26,7 @@ def separate_state(engine: Engine) -> Engine | None:
 
 
 def is_separate_state(engine: Engine) -> bool:
-    """Whether this engine is a separate database of the state."""
+    """Whether this engine is connected to a separate database that stores only the state."""
     return bool(engine.get_execution_options().get(_SEPARATE))
 
 

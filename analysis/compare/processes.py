@@ -66,7 +66,7 @@ class ComparedProcesses:
 
 
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
-    """The processes of each replica until `to_unix_ns`, in order of time. Pure.
+    """The processes of each replica, in order of time. The last one ends at `to_unix_ns`. Pure.
 
     A process may report a start for each engine or API server. Two starts belong to the same
     process if the second engine began to load before the first was ready.

@@ -35,8 +35,8 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
 
     A budget file limits a latency, and the time of each layer: application before the model,
     network, front end, queue, prefill, decode, delivery, application after the model. The output
-    has the mean time of each layer in the requests beyond the budget's percentile, and the
-    reduction that it needs.
+    shows the mean time of each layer in the requests beyond the budget's percentile. It also shows
+    by how much this time must fall.
 
     The network is known only with a client's span, the application only with spans of
     OpenTelemetry's GenAI conventions. An unknown time is not compared with its budget.

@@ -1,4 +1,4 @@
-"""The credentials for a scrape target. They are a bearer token, and the certificates for TLS.
+"""The credentials for a scrape target: a bearer token and the certificates for TLS.
 
 A token is read from its file for each scrape and is never logged. It is sent only to loopback or
 over TLS, unless the user allows unencrypted connections. A target file can name other files, which

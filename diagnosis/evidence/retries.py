@@ -59,8 +59,8 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline, and of the blocks of time with nearly all slow requests.
-    In a retry storm, repeated requests are omitted."""
+    """Return two groups of requests: those of the baseline, and those of the hot blocks. The hot
+    blocks contain nearly all slow requests. In a retry storm, repeated requests are omitted."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)

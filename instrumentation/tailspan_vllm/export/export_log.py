@@ -1,4 +1,5 @@
-"""Logs where data is sent, and each change in the outcome of sending."""
+"""Write two things to the log: the destination of the data, and each change in the outcome of
+sending."""
 
 import logging
 import time
