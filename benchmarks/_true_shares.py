@@ -1,27 +1,36 @@
 """Compute the true share of each fault from recordings with and without the fault.
 
-Four windows are recorded one after another on one server, with the same seeds each time: one
-without a fault, one with each of the two faults alone, and one with both faults. The share of a
-fault A beside a fault B is the Shapley value of A: the mean of two increases of the latency. The
-first increase is the increase with A alone. The second increase is the increase with both faults
-minus the increase with B alone.
+Four kinds of windows are recorded on one server, with the same seeds each time: without a fault,
+with each of the two faults alone, and with both faults. The share of a fault A beside a fault B is
+the Shapley value of A: the mean of two increases of the latency. The first increase is the increase
+with A alone. The second increase is the increase with both faults minus the increase with B alone.
+If each kind is recorded several times, the share is computed from the mean latencies.
 """
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rig.faults.combined_faults import AND
+from replay.arrivals import FloatArray
 from rig.faults.evaluation import NO_INCIDENT, ExplanationResult
 from store.columns.request_columns import request_columns
 from store.database import open_database
 from store.queries import Window
 
 
-def true_shares(case: Path, of: ExplanationResult) -> tuple[float, ...] | None:
+class TrueShare(NamedTuple):
+    """The part of a latency's growth that a fault causes."""
+
+    value: float
+    error: float | None
+    """Standard error over the repeated recordings, or None if there is only one."""
+
+
+def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | None:
     """Return the true share of each injected cause; None if a window is missing, or if the latency
     of the slow requests did not grow.
 
@@ -31,31 +40,46 @@ def true_shares(case: Path, of: ExplanationResult) -> tuple[float, ...] | None:
     """
     truth = json.loads((case / "truth.json").read_text())
     windows = _windows_of(case, truth)
-    if of.tail_share is None or not {NO_INCIDENT, *of.causes} <= set(windows):
+    kinds = [NO_INCIDENT, *of.causes, *([of.cause] if len(of.causes) > 1 else [])]
+    if of.tail_share is None or not set(kinds) <= set(windows):
         return None
 
     def tail_s(window: Mapping[str, Any]) -> float:
         return _tail_s(case / "tailspan.db", window, f"{of.metric}_s", of.tail_share or 1.0)
 
-    whole_s, usual_s = tail_s(truth["window"]), tail_s(truth["baseline"])
-    none_s = tail_s(windows[NO_INCIDENT])
-    if not whole_s > usual_s:
+    repeats = min(len(windows[kind]) for kind in kinds)
+    tails_s = np.array([[tail_s(each) for each in windows[kind][:repeats]] for kind in kinds])
+    growth_s = float(tails_s[-1].mean()) - tail_s(truth["baseline"])
+    if not growth_s > 0:
         return None
-    if len(of.causes) == 1:
-        added_s = [whole_s - none_s]
-    else:
-        alone_s = [tail_s(windows[cause]) for cause in of.causes]
-        first_s = (alone_s[0] - none_s + whole_s - alone_s[1]) / 2
-        added_s = [first_s, whole_s - none_s - first_s]
-    return tuple(each / (whole_s - usual_s) for each in added_s)
+    of_repeats = np.array([_added_s(each) for each in tails_s.T]) / growth_s
+    errors: Sequence[float | None] = [None] * len(of.causes)
+    if repeats > 1:
+        errors = [float(each) for each in of_repeats.std(axis=0, ddof=1) / np.sqrt(repeats)]
+    return tuple(map(TrueShare, map(float, of_repeats.mean(axis=0)), errors))
 
 
-def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    found = {}
-    for file in case.parent.glob("*/truth.json"):
+def _added_s(tails_s: FloatArray) -> list[float]:
+    """The Shapley value of each fault.
+
+    Args:
+        tails_s: the latency without a fault and with the fault, or (4,) without a fault, with each
+            fault alone and with both.
+    """
+    if len(tails_s) == 2:
+        return [tails_s[1] - tails_s[0]]
+    none_s, first_s, second_s, both_s = tails_s
+    added_s = (first_s - none_s + both_s - second_s) / 2
+    return [added_s, both_s - none_s - added_s]
+
+
+def _windows_of(case: Path, truth: Mapping[str, Any]) -> Mapping[str, list[Mapping[str, Any]]]:
+    """Return the windows of each fault or pair, with the baseline of this case."""
+    found = defaultdict(list)
+    for file in sorted(case.parent.glob("*/truth.json")):
         other = json.loads(file.read_text())
-        if other["baseline"] == truth["baseline"] and AND not in other["cause"]:
-            found[other["cause"]] = other["window"]
+        if other["baseline"] == truth["baseline"]:
+            found[other["cause"]].append(other["window"])
     return found
 
 

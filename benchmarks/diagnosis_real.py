@@ -14,7 +14,8 @@ of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
-90 % of the true shares.
+90 % of the true shares. With --repeats, each window is recorded several times, and a true share has
+a standard error: windows with equal requests do not have equal latencies.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._options import add_server, two_numbers
-from benchmarks._true_shares import true_shares
+from benchmarks._true_shares import TrueShare, true_shares
 from rig.faults.catalogue import FAULTS, faults_of
 from rig.faults.combined_faults import PAIRS
 from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
@@ -85,24 +86,25 @@ def summary(all_of_them: Sequence[ExplanationResult]) -> str:
     return "; ".join(parts) + "."
 
 
-def shares_line(of: ExplanationResult, true: Sequence[float]) -> str:
+def shares_line(of: ExplanationResult, true: Sequence[TrueShare]) -> str:
     """Return the line with the shares of one fault, or of one pair of faults."""
     found = dict(zip(of.found, of.shares, strict=True))
     intervals = dict(zip(of.found, of.intervals, strict=False))
     parts = []
-    for cause, share in zip(of.causes, true, strict=True):
+    for cause, (share, error) in zip(of.causes, true, strict=True):
         low, high = intervals.get(cause, (None, None))
         interval = "no interval" if low is None else f"[{low:.0%}, {high:.0%}]"
-        parts.append(f"{cause}: true {share:.0%}, found {found.get(cause, 0.0):.0%} {interval}")
+        measured = f"{share:.0%}{'' if error is None else f' ± {error:.0%}'}"
+        parts.append(f"{cause}: true {measured}, found {found.get(cause, 0.0):.0%} {interval}")
     return f"{of.cause:38} {of.metric:5} " + "; ".join(parts)
 
 
-def contained(of: ExplanationResult, true: Sequence[float]) -> list[bool]:
+def contained(of: ExplanationResult, true: Sequence[TrueShare]) -> list[bool]:
     """For each injected cause that was named, return whether the interval of its share contains the
     true share. The list is empty if the shares were not computed by a replay."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
-        intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]
+        intervals[cause][0] <= min(max(share.value, 0.0), 1.0) <= intervals[cause][1]
         for cause, share in zip(of.causes, true, strict=True)
         if cause in intervals
     ]
@@ -146,6 +148,7 @@ def recorded(causes: Sequence[str], options: argparse.Namespace, into: Path) -> 
         during_s=options.under,
         log_line=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
         command=options.server,
+        repeats=options.repeats,
     )
 
 
@@ -193,6 +196,9 @@ def main() -> int:
         default=44.0,
         metavar="S",
         help="seconds of each fault (default 44)",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=1, metavar="N", help="record each fault N times (default 1)"
     )
     parser.add_argument("--record-only", action="store_true", help="do not explain the faults")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")

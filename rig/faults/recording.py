@@ -10,6 +10,7 @@ import random
 import sqlite3
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -168,11 +169,14 @@ def record(
     during_s: float,
     log_line: Callable[[str], None],
     command: Sequence[str] = (),
+    repeats: int = 1,
 ) -> list[Path]:
     """Record each fault into its own folder inside `folder`, and return the folders.
 
     Args:
         command: see `rig.serve.command`.
+        repeats: how often each fault is recorded. The faults take turns, with the same seeds each
+            time.
     """
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []
@@ -187,12 +191,15 @@ def record(
                 for usual, same in groupby(group, lambda fault: fault.usual):
                     wait_for_quiet()
                     baseline = record_interval(server, usual, f"{seed}/before", before_s)[0]
-                    for fault in same:
+                    for fault in list(same) * repeats:
                         log_line(f"  {fault.cause} …")
                         truths.append(_suffer(server, fault, baseline, seed, severity, during_s))
                 time.sleep(EXPORTED_S)
+        times = Counter[str]()
         for truth in truths:
-            case = folder / truth.cause
+            times[truth.cause] += 1
+            number_of_this = times[truth.cause]
+            case = folder / f"{truth.cause}{f'-{number_of_this}' if number_of_this > 1 else ''}"
             case.mkdir()
             _copy(shared / "tailspan.db", case / "tailspan.db")
             truth.write(case / "truth.json")

@@ -1,8 +1,19 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks import diagnosis_real
+from benchmarks._true_shares import true_shares
+from store.database import open_database
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+from tests.conftest import START_NS
+from tests.rig.faults.test_report import FOUND
 
 
 def test_recordings_exist_until_the_true_shares_are_computed(
@@ -20,3 +31,39 @@ def test_recordings_exist_until_the_true_shares_are_computed(
     )
     assert diagnosis_real.main() == 0
     assert "exists: True" in capsys.readouterr().out
+
+
+def test_a_true_share_is_the_mean_of_the_repeated_recordings(
+    tmp_path: Path, request_row: Callable[..., RequestTimeline]
+) -> None:
+    e2e_s = {
+        "usual": (1.0,),
+        "no_incident": (1.0, 1.2),
+        "engine_stall": (2.0, 2.2),
+        "longer_outputs": (4.0, 4.4),
+        "longer_outputs+engine_stall": (5.0, 5.4),
+    }
+    truths, rows = dict[str, dict[str, Any]](), list[RequestTimeline]()
+    start_s = START_NS / 1e9
+    for cause, latencies in e2e_s.items():
+        for repeat, latency_s in enumerate(latencies, 1):
+            name = cause if repeat == 1 else f"{cause}-{repeat}"
+            begun_s = start_s + 100 * len(truths)
+            window = {"begun_s": begun_s, "ended_s": begun_s + 100}
+            truths[name] = {"cause": cause, "window": window}
+            rows.append(request_row(100 * len(rows) + 1, e2e_s=latency_s))
+    baseline = truths.pop("usual")["window"]
+    for name, truth in truths.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "truth.json").write_text(json.dumps({**truth, "baseline": baseline}))
+    pair = tmp_path / "longer_outputs+engine_stall"
+    with Writer(open_database(f"sqlite:///{pair / 'tailspan.db'}")) as writer:
+        writer.submit(rows, []).result()
+    of = replace(FOUND, cause="longer_outputs+engine_stall", metric="e2e", tail_share=0.1)
+    found = true_shares(pair, of)
+    # The growth is 5.2 − 1.0. Longer outputs add 3.0, and then 3.2; stalls add 1.0 both times.
+    assert found is not None
+    outputs, stalls = found
+    assert outputs == pytest.approx((3.1 / 4.2, 0.1 / 4.2))
+    assert stalls == pytest.approx((1.0 / 4.2, 0.0), abs=1e-6)
