@@ -4,7 +4,7 @@ Four kinds of windows are recorded on one server, with the same seeds each time:
 with each of the two faults alone, and with both faults. The share of a fault A beside a fault B is
 the Shapley value of A: the mean of two increases of the latency. The first increase is the increase
 with A alone. The second increase is the increase with both faults minus the increase with B alone.
-If each kind is recorded several times, the share is computed from the mean latencies.
+If the kinds are recorded in several rounds, the four windows are of the same round.
 """
 
 import json
@@ -26,8 +26,8 @@ class TrueShare(NamedTuple):
     """The part of a latency's growth that a fault causes."""
 
     value: float
-    error: float | None
-    """Standard error over the repeated recordings, or None if there is only one."""
+    spread: float | None
+    """Standard deviation over the rounds, or None if there is only one."""
 
 
 def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | None:
@@ -47,16 +47,19 @@ def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | No
     def tail_s(window: Mapping[str, Any]) -> float:
         return _tail_s(case / "tailspan.db", window, f"{of.metric}_s", of.tail_share or 1.0)
 
-    repeats = min(len(windows[kind]) for kind in kinds)
-    tails_s = np.array([[tail_s(each) for each in windows[kind][:repeats]] for kind in kinds])
-    growth_s = float(tails_s[-1].mean()) - tail_s(truth["baseline"])
-    if not growth_s > 0:
+    rounds = min(len(windows[kind]) for kind in kinds)
+    this = windows[of.cause].index(truth["window"])
+    if this >= rounds:
         return None
-    of_repeats = np.array([_added_s(each) for each in tails_s.T]) / growth_s
-    errors: Sequence[float | None] = [None] * len(of.causes)
-    if repeats > 1:
-        errors = [float(each) for each in of_repeats.std(axis=0, ddof=1) / np.sqrt(repeats)]
-    return tuple(map(TrueShare, map(float, of_repeats.mean(axis=0)), errors))
+    tails_s = np.array([[tail_s(each) for each in windows[kind][:rounds]] for kind in kinds])
+    growths_s = tails_s[-1] - tail_s(truth["baseline"])
+    if not growths_s[this] > 0:
+        return None
+    shares = np.array([_added_s(each) for each in tails_s.T]) / growths_s[:, np.newaxis]
+    spreads: Sequence[float | None] = [None] * len(of.causes)
+    if rounds > 1:
+        spreads = [float(each) for each in shares.std(axis=0, ddof=1)]
+    return tuple(map(TrueShare, map(float, shares[this]), spreads))
 
 
 def _added_s(tails_s: FloatArray) -> list[float]:
@@ -74,12 +77,14 @@ def _added_s(tails_s: FloatArray) -> list[float]:
 
 
 def _windows_of(case: Path, truth: Mapping[str, Any]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """Return the windows of each fault or pair, with the baseline of this case."""
+    """Return the windows of each fault or pair in order of time, with the baseline of this case."""
     found = defaultdict(list)
-    for file in sorted(case.parent.glob("*/truth.json")):
+    for file in case.parent.glob("*/truth.json"):
         other = json.loads(file.read_text())
         if other["baseline"] == truth["baseline"]:
             found[other["cause"]].append(other["window"])
+    for windows in found.values():
+        windows.sort(key=lambda window: window["begun_s"])
     return found
 
 

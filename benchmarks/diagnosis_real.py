@@ -14,8 +14,9 @@ of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
-90 % of the true shares. With --repeats, each window is recorded several times, and a true share has
-a standard error: windows with equal requests do not have equal latencies.
+90 % of the true shares. With --repeats, the windows are recorded in several rounds, and the
+standard deviation of each true share is printed, because windows with equal requests do not have
+equal latencies.
 """
 
 import argparse
@@ -91,10 +92,10 @@ def shares_line(of: ExplanationResult, true: Sequence[TrueShare]) -> str:
     found = dict(zip(of.found, of.shares, strict=True))
     intervals = dict(zip(of.found, of.intervals, strict=False))
     parts = []
-    for cause, (share, error) in zip(of.causes, true, strict=True):
+    for cause, (share, spread) in zip(of.causes, true, strict=True):
         low, high = intervals.get(cause, (None, None))
         interval = "no interval" if low is None else f"[{low:.0%}, {high:.0%}]"
-        measured = f"{share:.0%}{'' if error is None else f' ± {error:.0%}'}"
+        measured = f"{share:.0%}{'' if spread is None else f' ± {spread:.0%}'}"
         parts.append(f"{cause}: true {measured}, found {found.get(cause, 0.0):.0%} {interval}")
     return f"{of.cause:38} {of.metric:5} " + "; ".join(parts)
 
@@ -198,7 +199,11 @@ def main() -> int:
         help="seconds of each fault (default 44)",
     )
     parser.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="record each fault N times (default 1)"
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="record the faults in N rounds (default 1)",
     )
     parser.add_argument("--record-only", action="store_true", help="do not explain the faults")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
