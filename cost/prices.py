@@ -128,7 +128,7 @@ class PriceList:
 
         Args:
             device: as in `EngineStart.device`.
-            gpus: number of devices. None means one device, such as a CPU.
+            gpus: number of devices. None or 0 means one device, such as a CPU.
         """
         named = _first_match(self.replicas, replica)
         if named is not None:
@@ -136,7 +136,7 @@ class PriceList:
         priced = _first_match(self.devices, device)
         if priced is None:
             return None
-        number = 1 if gpus is None else gpus
+        number = gpus or 1
         usd_per_hour = priced.regions.get(region or "", priced.usd_per_hour)
         return EnginePrice(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
 

@@ -14,6 +14,8 @@ from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 """Keys under which multimodal models store the language model's configuration."""
+MAX_COUNT: Final = 2**31 - 1
+"""Maximum count, as in `collector.normalise.values`. Products of counts then fit in a float."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,7 +72,8 @@ class Config:
         """A count above 0.
 
         Raises:
-            UnknownShapeError: no key is present, or the value is not a whole number.
+            UnknownShapeError: no key is present, or the value is not a whole number up to
+                `MAX_COUNT`.
         """
         found = self.whole_or_none(*keys)
         if found is None:
@@ -82,7 +85,7 @@ class Config:
         """A count above 0, or None if the value is absent or 0.
 
         Raises:
-            UnknownShapeError: the value is not a whole number.
+            UnknownShapeError: the value is not a whole number up to `MAX_COUNT`.
         """
         for key in keys:
             value = self._values.get(key)
@@ -90,8 +93,8 @@ class Config:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
                 raise UnknownShapeError(key, f"{value!r}; allowed: a whole number")
-            if value < 0:
-                raise UnknownShapeError(key, f"{value!r}; allowed: 0 or more")
+            if not 0 <= value <= MAX_COUNT:
+                raise UnknownShapeError(key, f"{value!r}; allowed: 0 to {MAX_COUNT}")
             return int(value)
         return None
 

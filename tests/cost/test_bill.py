@@ -115,6 +115,14 @@ def test_an_engine_costs_the_sum_of_its_gpus() -> None:
     assert found.usd_per_hour == pytest.approx(18.0)
 
 
+def test_an_engine_that_reports_no_gpus_costs_one_device() -> None:
+    """The pages divide an engine's price by its number of devices."""
+    made = accounts(engine_stretches({("a", 0): busy(0, 100, 0.5)}), cells(), [start("a", gpus=0)])
+    found = bill(made, PRICES)
+    assert [line.bill_usd for line in found.lines] == pytest.approx([0.1])
+    assert [rate.devices for rate in found.rates["a"]] == [1]
+
+
 def test_hours_sum_to_the_whole() -> None:
     engines = engine_stretches({("r", 0): busy(1_000, 9_000, 0.25)})
     whole = bill(accounts(engines, cells(), [start("r")], 0, 10_800), PRICES).lines

@@ -4,6 +4,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from tailspan_vllm.engine_state import model_shape
 
 from roofline.config import text_part
 from roofline.errors import UnknownShapeError
+from roofline.load import summed
 from roofline.shape_from_config import read_shape, shape_of
+from roofline.work import work_of
 from tests.roofline import configs
 
 every_config = pytest.mark.parametrize("config", configs.ALL, ids=lambda config: config.__name__)
@@ -149,6 +152,7 @@ def test_mixtures_in_some_layers_only() -> None:
         ({"intermediate_size": [1, 2]}, "intermediate_size"),
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
         ({"vocab_size": "many"}, "vocab_size"),
+        ({"hidden_size": 1e200}, "hidden_size"),
         ({"torch_dtype": "float8"}, "dtype"),
         ({"torch_dtype": None}, "dtype"),
         ({"mamba_d_state": 16}, "mamba_d_state"),
@@ -186,5 +190,8 @@ json_values = st.recursive(
 
 @given(key=st.sampled_from((*model_shape.MODEL, "quantization_config", "dtype")), value=json_values)
 def test_no_value_breaks_the_reading(key: str, value: Any) -> None:
+    """A value is refused, or the work of a step can be computed."""
+    step = summed(*(np.array([each]) for each in (1.0, 100.0, 5_000.0, 1_000.0, 10.0)))
     with suppress(UnknownShapeError):
-        shape_of(configs.deepseek_v3(**{key: value}))
+        shape = shape_of(configs.deepseek_v3(**{key: value}))
+        assert np.isfinite(work_of(shape, step).traffic_bytes).all()

@@ -175,6 +175,14 @@ def test_many_engines_give_the_same_results_as_each_alone(clock: Any, sample_row
     assert len({values[1] for values in alone.values()}) == len(alone)
 
 
+def test_an_impossible_shape_affects_one_engine(clock: Any, sample_row: Factory) -> None:
+    impossible = json.dumps({**llama_3_8b(), "hidden_size": 1e200})
+    exporter = metrics(clock, a_start(), a_start(replica="r2", shape=impossible))
+    _work_of(exporter, clock, sample_row, ["r1", "r2"])
+    assert None not in _read_all(exporter, "r1")
+    assert read(exporter, "mbu", replica="r2") is None
+
+
 @pytest.mark.parametrize("astray_s", [-(10**9), 10**9])
 def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row: Factory) -> None:
     starts = [a_start(replica=replica) for replica in ("r1", "r2")]
