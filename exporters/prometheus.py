@@ -124,8 +124,8 @@ class PrometheusExporter(Families):
         with self._lock:
             for sample in samples:
                 self._add_sample(sample, now_unix_ns)
-            if now_unix_ns - self._waiting_since_unix_ns >= WAIT_NS:
-                self._count(self._waiting_since_unix_ns)
+            if not 0 <= now_unix_ns - self._waiting_since_unix_ns < WAIT_NS:
+                self._count_waiting(now_unix_ns)
                 self._waiting_since_unix_ns = now_unix_ns
             if requests:
                 self._waiting.append(RequestRows.of(requests))
@@ -162,15 +162,17 @@ class PrometheusExporter(Families):
     def share_tenants(self, tenants: Collection[str]) -> None:
         """Export these tenants by name, up to `LIMIT` tenants. All collectors of a database then
         export the same names."""
+        now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # These requests arrived before the tenants were exported by name.
-            self._count(self._waiting_since_unix_ns)
-            self._labels.share_tenants(tenants, self._clock_unix_ns())
+            self._count_waiting(now_unix_ns)
+            self._labels.share_tenants(tenants, now_unix_ns)
 
     def families(self) -> Iterator[Family]:
         """Yield every family with the current values."""
+        now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            self._count(self._waiting_since_unix_ns)
+            self._count_waiting(now_unix_ns)
             self._forget_removed_labels()
             requests = self._requests.copy()
             tenants = self._tenants.copy()
@@ -184,9 +186,9 @@ class PrometheusExporter(Families):
                 for (replica, engine), bill in self._bills.view().items()
             }
             gpus = self._gpus.view(self._labels)
-            recent = self._latencies.counts(self._clock_unix_ns())
+            recent = self._latencies.counts(now_unix_ns)
             slos = self._slos.copy()
-            probes = self._probes.families(self._clock_unix_ns())
+            probes = self._probes.families(now_unix_ns)
             overflows, use = self._labels.overflows(), self._labels.use()
             since = self._labels.tenants_since_unix_ns()
             partial = self._labels.partial_replicas()
@@ -219,6 +221,11 @@ class PrometheusExporter(Families):
             yield counter(series.NOTIFICATIONS, self._notifications())
         if self._report is not None:
             yield from report_families(self._report())
+
+    def _count_waiting(self, now_unix_ns: int) -> None:
+        """Count the waiting requests with the time of their arrival. If the clock was set back
+        since then, use the current time. With the earlier reading, every request would be late."""
+        self._count(min(self._waiting_since_unix_ns, now_unix_ns))
 
     def _count(self, now_unix_ns: int) -> None:
         waiting, self._waiting = self._waiting, []

@@ -86,6 +86,18 @@ def test_a_request_that_is_stored_a_minute_after_its_end_is_late(
     assert _value(exporter, "tailspan_late_requests_total") == 2
 
 
+def test_requests_after_the_clock_was_set_back_are_not_late(
+    exporter: PrometheusExporter, request_row: Row, clock: Any
+) -> None:
+    clock.advance(3600)
+    exporter.on_stored([request_row(received_unix_ns=clock())], [])
+    clock.advance(-1800)
+    for _ in range(3):
+        exporter.on_stored([request_row(received_unix_ns=clock())], [])
+        clock.advance(2)
+        assert _value(exporter, "tailspan_late_requests_total") == 0
+
+
 def test_gauges_of_a_silent_engine_end(
     exporter: PrometheusExporter, sample_row: Sample, clock: Any
 ) -> None:
