@@ -64,11 +64,9 @@ def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict
     """The energy of each replica. Replicas whose counters cover less than a minute are omitted."""
     drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
     busy = _busy_shares(billing_data, uptime)
-    gpus_of = Counter(replica for replica, _ in billing_data.gpus.gpus)
     found = {}
-    for replica, (at, joules, seconds) in drawn.items():
-        gpus = gpus_of[replica]
-        if seconds.sum() < MINUTE_S * gpus:
+    for replica, (at, joules, seconds, gpus) in drawn.items():
+        if (seconds / gpus).sum() < MINUTE_S:
             continue
         share = np.minimum(1.0, _values_at(busy.get(replica), at))
         whole = seconds > 0.5 * MINUTE_S * gpus
@@ -162,11 +160,13 @@ class _Drawn(NamedTuple):
     at_unix_s: IntArray
     joules: FloatArray
     seconds: FloatArray
+    gpus: FloatArray
+    """Number of GPUs whose counters were read in each bucket."""
 
 
 def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """The joules and seconds of each replica's GPUs in each bucket (a minute or an hour). The start
-    of an interval determines its bucket."""
+    """The joules and seconds of each replica's GPUs in each bucket (a minute or an hour), and the
+    number of these GPUs. The start of an interval determines its bucket."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -180,13 +180,14 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
     replicas = list(dict.fromkeys(replica for replica, _ in gpus.gpus))
     number = {replica: i for i, replica in enumerate(replicas)}
     replica_of = np.array([number[replica] for replica, _ in gpus.gpus], np.int64)
-    of, at, (joules_at, seconds_at) = _sums(
-        replica_of[gpus.which[place]],
+    gpu, at, sums = _sums(
+        gpus.which[place],
         gpus.bucket_unix_s[place],
         (joules[good] * share, seconds[good] * share),
     )
+    of, at, sums = _sums(replica_of[gpu], at, (*sums, np.ones(gpu.size)))
     return {
-        replicas[each]: _Drawn(at[rows], joules_at[rows], seconds_at[rows])
+        replicas[each]: _Drawn(at[rows], *(values[rows] for values in sums))
         for each, rows in _runs(of)
     }
 

@@ -1,34 +1,33 @@
 """Find each engine's price in each hour: the price of its device at the end of the hour. Pure."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, cached_property
+
+import numpy as np
 
 from cost.prices import EnginePrice, PriceList
 from cost.uptime import HOUR_S, Engine, Uptime
-from telemetry.billing_data import BillingData
+from telemetry.billing_data import BillingData, GpuEnergySpans
 from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """The price of each engine in each hour. If an engine does not report its device, the replica's
-    GPUs determine the price."""
+    """The price of each engine in each hour. If an engine does not report its device, the GPUs from
+    which the replica has samples in the hour determine the price."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
-        self._uptime = uptime
+        self._uptime, self._gpus = uptime, billing_data.gpus
         self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
         for start in sorted(billing_data.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
-        self._gpus: dict[str, list[str | None]] = defaultdict(list)
         # cached, because matching the patterns is slow
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region
             )
         )
-        for (replica, _), model in zip(
-            billing_data.gpus.gpus, billing_data.gpus.models, strict=True
-        ):
-            self._gpus[replica].append(model)
         self._engines: dict[str, set[int]] = defaultdict(set)
         for replica, number in (*(each for each, _ in uptime.hours), *self._starts):
             self._engines[replica].add(number)
@@ -41,12 +40,17 @@ class EngineRates:
         start = start or (starts[0] if starts else None)
         if start is not None and start.device is not None:
             return start.device, start.gpus
-        gpus = self._gpus.get(engine[0], [])
+        hours, models = self._models.get(engine[0], ([], [[]]))
+        gpus = models[max(0, bisect_right(hours, hour_unix_s) - 1)]
         names = [name for name in gpus if name is not None]
         if not names:
             return None, None
         each = max(1, len(gpus) // max(1, len(self._engines[engine[0]])))
         return names[0], start.gpus if start is not None and start.gpus else each
+
+    @cached_property
+    def _models(self) -> Mapping[str, tuple[list[int], list[list[str | None]]]]:
+        return _models_by_hour(self._gpus)
 
     def rate(self, engine: Engine, hour_unix_s: int) -> EnginePrice | None:
         """The price of an engine in an hour, or None if no entry matches."""
@@ -70,3 +74,21 @@ class EngineRates:
             if (rate := self.rate(engine, hour)) is not None:
                 found.setdefault(engine[0], []).append(rate)
         return found
+
+
+def _models_by_hour(
+    gpus: GpuEnergySpans,
+) -> dict[str, tuple[list[int], list[list[str | None]]]]:
+    """For each replica, the hours with samples of its GPUs, and the models of these GPUs. A server
+    may use other GPUs after each restart, so the GPUs of several hours are not added."""
+    found: dict[str, tuple[list[int], list[list[str | None]]]] = {}
+    number = max(1, len(gpus.gpus))
+    hours_unix_s = gpus.bucket_unix_s // HOUR_S * HOUR_S
+    for pair in np.unique(hours_unix_s * number + gpus.which).tolist():
+        hour_unix_s, which = divmod(pair, number)
+        hours, models = found.setdefault(gpus.gpus[which][0], ([], []))
+        if not hours or hours[-1] != hour_unix_s:
+            hours.append(hour_unix_s)
+            models.append([])
+        models[-1].append(gpus.models[which])
+    return found

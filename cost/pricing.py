@@ -5,11 +5,11 @@ seconds from the tokens. `priced_by` is then `tokens`.
 """
 
 import threading
-from collections.abc import Iterable
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from cost.prices import PriceList
-from telemetry.billing_data import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS, GAP_S
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import PLACE, RequestRows, Row
@@ -17,7 +17,7 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Above this number of engines, the engine that was added first is removed."""
+"""Above this number of engines, the engine without data for the longest time is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -28,6 +28,12 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
+class _Gpu(NamedTuple):
+    model: str
+    at_unix_ns: int
+    """Time of the last sample."""
+
+
 class Pricing:
     """Sets the cost of requests. Thread-safe, because `/metrics` reads prices concurrently."""
 
@@ -35,7 +41,7 @@ class Pricing:
         self._prices = prices
         self._lock = threading.Lock()
         self._starts: dict[Engine, EngineStart] = {}
-        self._gpus: dict[str, dict[str, str]] = {}
+        self._gpus: dict[str, dict[str, _Gpu]] = {}
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
 
@@ -61,20 +67,38 @@ class Pricing:
             if known is None or known.at_unix_ns <= start.at_unix_ns:
                 _remember(self._starts, key, start)
                 self._usd_per_s.clear()
-        for gpu in gpus:
-            if gpu.model_name is None:
-                continue
-            named = self._gpus.get(gpu.replica, {})
-            if named.get(gpu.gpu) != gpu.model_name and len(named) < MAX_ENGINES:
-                _remember(self._gpus, gpu.replica, {**named, gpu.gpu: gpu.model_name})
-                self._usd_per_s.clear()
+        self._update_gpus(gpus)
         for sample in samples:
+            key = (sample.replica, sample.engine)
+            if key in self._starts:
+                _remember(self._starts, key, self._starts[key])
             if sample.step_model_base_s is not None:
                 # older plugins report no λ
                 launch_s = sample.step_model_per_prefill_step_s or 0.0
                 fit = (*(getattr(sample, name) for name in COEFFICIENTS[:-1]), launch_s)
                 if None not in fit:
-                    _remember(self._models, (sample.replica, sample.engine), fit)
+                    _remember(self._models, key, fit)
+
+    def _update_gpus(self, gpus: Iterable[GpuSample]) -> None:
+        """Store the GPUs of each replica. A GPU is dropped if its last sample is more than GAP_S
+        older than the replica's newest sample, because the server has restarted on other GPUs."""
+        changed: dict[str, dict[str, _Gpu]] = {}
+        for gpu in gpus:
+            if gpu.model_name is None:
+                continue
+            if gpu.replica not in changed:
+                changed[gpu.replica] = dict(self._gpus.get(gpu.replica, {}))
+            known = changed[gpu.replica]
+            if gpu.gpu in known or len(known) < MAX_ENGINES:
+                known[gpu.gpu] = _Gpu(gpu.model_name, gpu.at_unix_ns)
+        for replica, known in changed.items():
+            oldest_unix_ns = max(each.at_unix_ns for each in known.values()) - GAP_S * 10**9
+            named = {
+                name: each for name, each in known.items() if each.at_unix_ns >= oldest_unix_ns
+            }
+            if _names(named) != _names(self._gpus.get(replica, {})):
+                self._usd_per_s.clear()
+            _remember(self._gpus, replica, named)
 
     def price(self, requests: RequestRows) -> None:
         """Set the cost of each request whose engine has a price."""
@@ -118,7 +142,7 @@ class Pricing:
     def _of(self, replica: str, start: EngineStart | None) -> float | None:
         device = start.device if start is not None else None
         gpus = start.gpus if start is not None else None
-        names = self._gpus.get(replica, {})
+        names = _names(self._gpus.get(replica, {}))
         if device is None and names:
             device = next(iter(names.values()))
             engines = sum(1 for each in self._starts if each[0] == replica)
@@ -151,7 +175,12 @@ def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
     return (*row[:_COST], cost_usd, priced_by.value)  # the row's last two columns
 
 
+def _names(gpus: Mapping[str, _Gpu]) -> dict[str, str]:
+    return {name: each.model for name, each in gpus.items()}
+
+
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(known) >= MAX_ENGINES and key not in known:
+    known.pop(key, None)
+    if len(known) >= MAX_ENGINES:
         del known[next(iter(known))]
     known[key] = value

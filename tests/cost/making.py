@@ -73,6 +73,27 @@ def no_gpus() -> GpuEnergySpans:
     return GpuEnergySpans([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
+def gpu_minutes(*rows: tuple[str, int, int], replica: str = "r") -> GpuEnergySpans:
+    """GPUs that draw 300 W, with a sample at the start and the end of each minute.
+
+    Args:
+        rows: GPU, first and last minute.
+    """
+    names = list(dict.fromkeys(name for name, *_ in rows))
+    spans = [(names.index(name), at * 60) for name, *ends in rows for at in range(*ends)]
+    which, at_s = np.array(spans, np.int64).T
+    return GpuEnergySpans(
+        gpus=[(replica, name) for name in names],
+        models=[DEVICE] * len(names),
+        which=which,
+        bucket_unix_s=at_s,
+        first_unix_ns=at_s * NS,
+        last_unix_ns=(at_s + 59) * NS,
+        first_j=at_s * 300.0,
+        last_j=(at_s + 59) * 300.0,
+    )
+
+
 def cells(*rows: Mapping[str, Any]) -> BillingCells:
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return BillingCells(

@@ -10,7 +10,16 @@ from cost.bill_lines import BillLine, sum_lines
 from cost.pricefile import parse_prices
 from cost.prices import PriceList
 from telemetry.requests import PricedBy
-from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, start
+from tests.cost.making import (
+    PRICES,
+    accounts,
+    busy,
+    cells,
+    engine_stretches,
+    gpu_minutes,
+    start,
+    steady,
+)
 
 
 def parts(line: BillLine) -> float:
@@ -121,6 +130,14 @@ def test_an_engine_that_reports_no_gpus_costs_one_device() -> None:
     found = bill(made, PRICES)
     assert [line.bill_usd for line in found.lines] == pytest.approx([0.1])
     assert [rate.devices for rate in found.rates["a"]] == [1]
+
+
+def test_gpus_that_were_used_one_after_another_are_not_added() -> None:
+    """The engine does not report its device, and restarts on another GPU after each hour."""
+    made = steady({"r": (0, 10_800)}, 0, 10_800)
+    gpus = gpu_minutes(("a", 0, 60), ("b", 60, 120), ("b", 120, 180), ("c", 120, 180))
+    found = bill(replace(made, starts=[], gpus=gpus), PRICES)
+    assert [line.bill_usd for line in found.lines] == pytest.approx([3.6, 3.6, 7.2])
 
 
 def test_hours_sum_to_the_whole() -> None:

@@ -81,6 +81,19 @@ def test_a_counter_reset_loses_only_one_interval() -> None:
     assert found.joules == pytest.approx(200.0 * 238)
 
 
+def test_idle_energy_of_gpus_that_were_used_one_after_another_is_fitted() -> None:
+    """Both GPUs together draw what one GPU draws in `fleet`."""
+    shares = [0.1 * n for n in range(10)] * 2
+    made = fleet(shares, [100 + 300 * share for share in shares])
+    which = np.repeat([0, 1], 10)
+    several = replace(made.gpus, gpus=[("r", "0"), ("r", "1")], models=[None] * 2, which=which)
+    uptime = uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns)
+    one = energy(made, PRICES, uptime)["r"]
+    both = energy(replace(made, gpus=several), PRICES, uptime)["r"]
+    assert both.fitted
+    assert both.idle_j == pytest.approx(one.idle_j, rel=0.01)
+
+
 def test_less_than_a_minute_is_unknown() -> None:
     """The sensor takes too few samples."""
     made = fleet([0.5], [200.0])

@@ -64,6 +64,15 @@ def test_gpu_samples_replace_a_missing_device_in_the_start(request_row: Requests
     assert request.cost_usd == pytest.approx(0.004)
 
 
+def test_a_gpu_without_samples_for_a_minute_has_no_price() -> None:
+    """The server has restarted on another GPU."""
+    pricing = Pricing(PRICES)
+    for gpu, at_s in (("a", 0), ("b", 50), ("a", 60), ("b", 111), ("b", 121)):
+        sample = GpuSample(replica="r", gpu=gpu, at_unix_ns=at_s * 10**9, model_name=DEVICE)
+        pricing.update(gpus=[sample])
+        assert pricing.usd_per_s("r", 0) == (0.002 if 50 <= at_s <= 120 else 0.001)
+
+
 def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Requests) -> None:
     """α·100 computed tokens + δ·10 output tokens = 0.2 s."""
     pricing = Pricing(PRICES)
@@ -97,6 +106,18 @@ def test_invented_sender_names_do_not_fill_the_memory(
     _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(55)))
     assert len(pricing._starts) == 50
     assert len(pricing._usd_per_s) == 50
+
+
+def test_new_engines_do_not_replace_an_engine_that_sends_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cost.pricing.MAX_ENGINES", 3)
+    pricing = Pricing(PRICES)
+    pricing.update([start("r")])
+    for number in range(9):
+        sample = EngineSample(replica="r", engine=0, process=1, at_unix_ns=1, started_unix_ns=0)
+        pricing.update([start(f"new-{number}")], [sample])
+    assert pricing.usd_per_s("r", 0) == 0.001
 
 
 def test_a_scrape_reads_while_messages_add_engines() -> None:
