@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from probe.errors import ProbeFailure
-from telemetry.printable import printable
 
-_MAX_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
 """Maximum duration that a response may report: a week."""
 
@@ -103,8 +101,6 @@ def stream_error(error: object) -> ProbeFailure:
     about = mapping_of(error)
     kind = text_of(about.get("type")) or text_of(about.get("status")) or text_of(about.get("code"))
     message = text_of(about.get("message")) or text_of(error) or "without a message"
-    shown = printable(message, _MAX_MESSAGE_CHARS)
     return ProbeFailure(
-        "stream_error",
-        f"the stream contained an error: {f'{printable(kind, 60)}: ' if kind else ''}{shown}",
+        "stream_error", f"the stream contained an error: {f'{kind}: ' if kind else ''}{message}"
     )

@@ -17,7 +17,6 @@ import h11
 
 from probe.connection import Timings, connect, reason_of
 from probe.errors import ProbeFailure
-from telemetry.printable import printable
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 MAX_REFUSAL_BYTES: Final = 16_384
@@ -183,9 +182,7 @@ class _Exchange(asyncio.Protocol):
         except ProbeFailure as failure:
             self._fail(failure)
         except h11.RemoteProtocolError as error:
-            self._fail(
-                ProbeFailure("http", f"the response is not HTTP: {printable(str(error), 80)}")
-            )
+            self._fail(ProbeFailure("http", f"the response is not HTTP: {error}"))
 
     def eof_received(self) -> None:
         if self.done.done():

@@ -6,7 +6,6 @@ from typing import Final
 from probe.answer import first_of, mapping_of, text_of
 from probe.errors import ProbeFailure
 from probe.http_exchange import Response
-from telemetry.printable import printable
 
 _MEANING: Final = {
     400: "refused the request",
@@ -19,7 +18,6 @@ _MEANING: Final = {
     503: "is overloaded",
     529: "is overloaded",
 }
-_MAX_MESSAGE_CHARS: Final = 120
 
 
 def refused(response: Response) -> ProbeFailure:
@@ -32,7 +30,7 @@ def refused(response: Response) -> ProbeFailure:
     wait_s = response.retry_after_s
     asks = "" if wait_s is None else f", and asks to wait {wait_s:.3g} s"
     message = _message(response.refusal)
-    reason = f": {printable(message, _MAX_MESSAGE_CHARS)}" if message else ""
+    reason = f": {message}" if message else ""
     return ProbeFailure(str(status), f"HTTP {status}: the endpoint {meaning}{asks}{reason}")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from probe.answer import ProbeAnswer
 from probe.budget import BudgetReservation, ProbeBudget
 from probe.connection import Timings
-from probe.errors import ProbeFailure
+from probe.errors import MAX_ERROR_CHARS, ProbeFailure
 from probe.http_exchange import HttpRequest, OnBody, Response, exchange
 from probe.plan import Endpoint
 from probe.prices import PriceOf, ProbeTokens
@@ -24,7 +24,6 @@ from telemetry.cache_lookups import CacheResult
 from telemetry.printable import printable
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
-MAX_ERROR_CHARS: Final = 240
 DEFAULT_TENANT_HEADER: Final = "x-tenant-id"
 
 
@@ -161,7 +160,7 @@ class _Sending:
 
     def _check_complete(self) -> None:
         if self._answer.first_event_at is None:
-            kind = printable(self._response.headers.get("content-type", "unknown"), 60)
+            kind = self._response.headers.get("content-type", "unknown")
             raise ProbeFailure("stream", f"the answer is not an event stream, but {kind}")
         self._answer.check_complete()
 
@@ -234,7 +233,8 @@ class _Sending:
         return None if at is None or ready_at is None else at - ready_at
 
     def _sentence(self, failure: ProbeFailure) -> str:
-        """Remove the endpoint's key, which a server may repeat in an error message."""
+        """Remove the endpoint's key, which a server may repeat in an error message. After that,
+        shorten the sentence, because a part of a key could not be found."""
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)

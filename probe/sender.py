@@ -15,9 +15,10 @@ from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, http_failure
 
 from probe.connection import Timings
-from probe.errors import PlanError, ProbeFailure
+from probe.errors import MAX_ERROR_CHARS, PlanError, ProbeFailure
 from probe.http_exchange import HttpRequest, Response, exchange
 from probe.otlp_spans import message
+from telemetry.printable import printable
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
@@ -148,7 +149,9 @@ class ResultSender:
                 ExportVerdict.UNREACHABLE, f"no answer within {self._to.timeout_s:g} s"
             )
         except ProbeFailure as failure:
-            return ExportResponse(ExportVerdict.UNREACHABLE, str(failure))
+            return ExportResponse(
+                ExportVerdict.UNREACHABLE, printable(str(failure), MAX_ERROR_CHARS)
+            )
         if response.status >= 300:
             return http_failure(response.status, response.headers)
         try:

@@ -14,7 +14,7 @@ _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 
 
 class Event(NamedTuple):
-    """One event. `data` is None if it is not a JSON object. `text` is the start of the data."""
+    """One event. `data` is None if it is not a JSON object. `text` is the data as text."""
 
     name: str
     data: dict[str, Any] | None
@@ -28,7 +28,7 @@ def event_of(name: str, data: bytes) -> Event:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
         parsed = None
-    return Event(name, parsed if isinstance(parsed, dict) else None, text[:200])
+    return Event(name, parsed if isinstance(parsed, dict) else None, text)
 
 
 class ServerSentEvents:

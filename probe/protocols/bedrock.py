@@ -121,8 +121,7 @@ class EventStream:
                 )
                 raise ProbeFailure(
                     "stream_error",
-                    f"the stream contained an error: {printable(str(name), 60)}:"
-                    f" {printable(about or 'without a message', 160)}",
+                    f"the stream contained an error: {name}: {about or 'without a message'}",
                 )
             yield event_of(str(headers.get(":event-type", "")), message.payload)
 

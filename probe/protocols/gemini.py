@@ -49,7 +49,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     answer.response_id = answer.response_id or text_of(data.get("responseId"))
     blocked = text_of(mapping_of(data.get("promptFeedback")).get("blockReason"))
     if blocked:
-        raise ProbeFailure("stream_error", f"the prompt was blocked: {blocked[:60]}")
+        raise ProbeFailure("stream_error", f"the prompt was blocked: {blocked}")
     candidate = first_of(data.get("candidates"))
     _parts(mapping_of(candidate.get("content")).get("parts"), at, answer)
     if reason := text_of(candidate.get("finishReason")):

@@ -211,6 +211,29 @@ def test_a_key_that_a_server_repeats_is_hidden(
     assert "sk-secret" not in repr(result)
 
 
+@pytest.mark.parametrize(("before", "chars"), [(30, 300), (110, 40), (190, 40)])
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("401 Unauthorized", '{"error": {"message": "SERVER"}}'),
+        ("200 OK", 'data: {"error": {"message": "SERVER"}}\n\n'),
+        ("200 OK", 'data: {"error": {"type": "SERVER"}}\n\n'),
+        ("200 OK", "data: SERVER\n\n"),
+    ],
+)
+def test_no_part_of_a_key_is_sent(
+    status: str, text: str, before: int, chars: int, prober: Prober, probe_of: ProbeOf
+) -> None:
+    """The message is too long, and would be cut within the key."""
+    key = "sk-" + "".join(f"{number:03d}" for number in range(chars // 3))
+    assert isinstance(prober.environment, dict)
+    prober.environment["KEY"] = key
+    body = text.replace("SERVER", f"{'x' * before}{key}{'y' * 300}").encode()
+    result, _ = probe_of(Script([Part(body)], status), key=KeySource(variable="KEY"))
+    assert len(result.error or "") == 240
+    assert key[:6] not in (result.error or "")
+
+
 @pytest.mark.parametrize(
     ("kind", "header", "value"),
     [
