@@ -41,7 +41,11 @@ async def connect(host: str, port: int, timings: Timings) -> socket.socket:
     addresses = await _resolve(host, port, timings)
     start, failure = loop.time(), OSError("no address")
     for family, kind, protocol, _, address in addresses:
-        connected = socket.socket(family, kind, protocol)
+        try:
+            connected = socket.socket(family, kind, protocol)
+        except OSError as error:  # an address family without support, or too many open files
+            failure = error
+            continue
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -84,6 +84,13 @@ class _Sending:
 
     async def run(self) -> Probe:
         try:
+            return await self._run()
+        except Exception as error:  # a defect of the prober; other endpoints must still be probed
+            sentence = f"the prober failed: {type(error).__name__}: {error}"
+            return self._result(ProbeOutcome.ERROR, ProbeFailure("prober", sentence))
+
+    async def _run(self) -> Probe:
+        try:
             request = await self._request()
         except ProbeFailure as failure:
             return self._result(ProbeOutcome.ERROR, failure)

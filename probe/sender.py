@@ -148,10 +148,9 @@ class ResultSender:
             return ExportResponse(
                 ExportVerdict.UNREACHABLE, f"no answer within {self._to.timeout_s:g} s"
             )
-        except ProbeFailure as failure:
-            return ExportResponse(
-                ExportVerdict.UNREACHABLE, printable(str(failure), MAX_ERROR_CHARS)
-            )
+        except Exception as error:  # probing never waits for the collector, nor ends with it
+            reason = str(error) if isinstance(error, ProbeFailure) else repr(error)
+            return ExportResponse(ExportVerdict.UNREACHABLE, printable(reason, MAX_ERROR_CHARS))
         if response.status >= 300:
             return http_failure(response.status, response.headers)
         try:

@@ -98,8 +98,8 @@ class Probe:
             names.ERROR_TYPE,
             "text",
             "Why the probe failed: the HTTP status, or `dns`, `connect`, `tls`, `disconnected`,"
-            " `truncated`, `stream_error`, `stream`, `http`, `max_tokens`, `key`, `request` or"
-            " `timeout`.",
+            " `truncated`, `stream_error`, `stream`, `http`, `max_tokens`, `key`, `request`,"
+            " `timeout` or `prober` (a defect of the prober).",
             PROBER,
         ),
     ] = None

@@ -49,7 +49,7 @@ def _signed(url: str, headers: Headers, body: bytes) -> Headers:
     from botocore.awsrequest import AWSRequest
 
     request = AWSRequest("POST", url, headers=dict(headers), data=body)
-    SigV4Auth(_credentials().get_frozen_credentials(), SERVICE, _region(url)).add_auth(request)
+    SigV4Auth(_credentials(), SERVICE, _region(url)).add_auth(request)
     return tuple((name, value) for name, value in request.headers.items())
 
 
@@ -68,15 +68,15 @@ def _credentials() -> Any:
 
     try:
         found = _session().get_credentials()
+        if found is not None:
+            return found.get_frozen_credentials()  # may ask for new credentials over the network
     except BotoCoreError as error:
         raise ProbeFailure("key", f"no AWS credentials: {printable(str(error), 120)}") from error
-    if found is None:
-        raise ProbeFailure(
-            "key",
-            "no AWS credentials; allowed: the sources of botocore, such as AWS_ACCESS_KEY_ID"
-            " and AWS_SECRET_ACCESS_KEY, a profile or a role, or key_env with a Bedrock API key",
-        )
-    return found
+    raise ProbeFailure(
+        "key",
+        "no AWS credentials; allowed: the sources of botocore, such as AWS_ACCESS_KEY_ID"
+        " and AWS_SECRET_ACCESS_KEY, a profile or a role, or key_env with a Bedrock API key",
+    )
 
 
 @cache

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socket import AF_INET, SOCK_STREAM
+from types import SimpleNamespace
 
 import pytest
 import trustme
+from botocore.exceptions import CredentialRetrievalError
 
 from cli.render.probe import text_line
 from probe.plan import Endpoint, KeySource
@@ -301,6 +304,49 @@ def test_errors_of_an_unknown_name_and_a_closed_port_are_sentences(
     closed = _send(prober, replace(endpoint, url="http://127.0.0.1:1"))
     assert closed.error == "127.0.0.1:1: connection refused"
     assert (closed.e2e_s, closed.request_id) == (None, None)
+
+
+def test_an_address_family_without_support_is_skipped(
+    prober: Prober, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(host: str, port: int, timings: object) -> list[object]:
+        return [(family, SOCK_STREAM, 0, "", ("127.0.0.1", port)) for family in (999, AF_INET)]
+
+    monkeypatch.setattr("probe.connection._resolve", resolve)
+
+    async def run() -> Probe:
+        async with listening(Script(CHAT)) as port:
+            asked = replace(endpoint, url=f"http://dual.example:{port}")
+            now = asyncio.get_running_loop().time()
+            return await prober.send(asked, "prompt", False, Due(now, 10**18, now + 5))
+
+    assert asyncio.run(run()).outcome.succeeded
+
+
+def test_credentials_that_cannot_be_renewed_are_a_failure(
+    prober: Prober, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def renew() -> None:
+        raise CredentialRetrievalError(provider="assume-role", error_msg="denied")
+
+    expired = SimpleNamespace(get_frozen_credentials=renew)
+    session = SimpleNamespace(get_credentials=lambda: expired)
+    monkeypatch.setattr("probe.protocols.bedrock._session", lambda: session)
+    result = _send(prober, replace(endpoint, kind="bedrock"))
+    assert result.error_type == "key"
+    assert (result.error or "").endswith("from assume-role: denied")
+
+
+def test_a_defect_of_the_prober_is_the_result_of_one_probe(
+    prober: Prober, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("no thread for sk-secret-1234")
+
+    monkeypatch.setattr("probe.run_probe.exchange", fail)
+    result = _send(prober, replace(endpoint, key=KeySource(variable="KEY")))
+    assert (result.outcome, result.error_type) == (ProbeOutcome.ERROR, "prober")
+    assert result.error == "the prober failed: RuntimeError: no thread for ***"
 
 
 def _tls_server(authority: trustme.CA, **about: object) -> ssl.SSLContext:

@@ -77,6 +77,18 @@ def test_a_full_queue_drops_the_oldest(
     assert (sender.waiting, sender.dropped) == (2, 1)
 
 
+def test_a_defect_of_the_prober_delays_the_results(
+    result: Callable[[int], Probe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("no thread")
+
+    monkeypatch.setattr(sending, "exchange", fail)
+    sender = _flush(Script(), [result(0)])
+    assert (sender.waiting, sender.dropped) == (1, 0)
+    assert sender.trouble == "RuntimeError('no thread')"
+
+
 def test_a_malformed_variable_is_an_error() -> None:
     with pytest.raises(PlanError, match="OTEL_EXPORTER_OTLP_CERTIFICATE"):
         ResultSender("https://h:4318", "eu", {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/dev/null"})
