@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from probe.errors import ProbeFailure
 
+MAX_COUNT = 2**31 - 1
+"""Maximum number of tokens. The collector refuses a result with a larger number."""
 _LONGEST_MS = 7 * 86_400_000
 """Maximum duration that a response may report: a week."""
 
@@ -75,9 +77,9 @@ def text_of(value: object) -> str | None:
 
 
 def count_of(value: object) -> int | None:
-    """A number of tokens. It is None if the number is unknown or invalid."""
+    """A number of tokens. It is None if the number is unknown, invalid or above `MAX_COUNT`."""
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
+    return value if whole and 0 <= value <= MAX_COUNT else None  # type: ignore[operator,return-value]
 
 
 def seconds_of_ms(value: object) -> float | None:

@@ -2,9 +2,9 @@
 
 Before a probe, its maximum cost is reserved in a file. The maximum is one token per byte of the
 request, plus `max_tokens`. A probe is not sent if its maximum cost exceeds the remaining budget.
-After the probe, the usage that the server reported replaces the reservation. If the server reports
-no usage, or if the prober is killed, the reservation counts as spent. The file is locked, because
-two probers could each spend the whole budget.
+After the probe, the usage that the server reported replaces the reservation, unless the usage is
+higher. If the server reports no usage, or if the prober is killed, the reservation counts as spent.
+The file is locked, because two probers could each spend the whole budget.
 """
 
 import fcntl
@@ -75,14 +75,15 @@ class ProbeBudget:
     def settle(
         self, reserved: BudgetReservation, endpoint: Endpoint, used: ProbeTokens | None
     ) -> None:
-        """Replace the reservation by the usage that was reported, unless `used` is None."""
+        """Replace the reservation by the usage that was reported, unless `used` is None or more
+        than the reservation. A server could otherwise spend the budget of the other endpoints."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
             return
         usd = self._price_of(endpoint, used)
         self._add(
-            used.prompt + used.output - reserved.tokens,
-            0.0 if usd is None or reserved.usd is None else usd - reserved.usd,
+            min(used.prompt + used.output - reserved.tokens, 0),
+            0.0 if usd is None or reserved.usd is None else min(usd - reserved.usd, 0.0),
         )
 
     def cancel(self, reserved: BudgetReservation) -> None:

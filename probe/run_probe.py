@@ -24,6 +24,8 @@ from telemetry.cache_lookups import CacheResult
 from telemetry.printable import printable
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
+MAX_ID_CHARS: Final = 256
+"""Maximum length of a response's id. The collector truncates longer texts."""
 DEFAULT_TENANT_HEADER: Final = "x-tenant-id"
 
 
@@ -126,6 +128,13 @@ class _Sending:
         )
 
     @property
+    def _response_id(self) -> str | None:
+        """The id in the response, as the collector stores it. A server can send an id of any
+        length, and lone surrogates, which a result cannot contain."""
+        given = self._answer.response_id
+        return None if given is None else given[:MAX_ID_CHARS].encode(errors="replace").decode()
+
+    @property
     def _own_id(self) -> str:
         return f"probe-{self._trace_id}"
 
@@ -208,7 +217,7 @@ class _Sending:
             error_type=None if failure is None else failure.error_type,
             error=None if failure is None else self._sentence(failure),
             http_status=self._response.status or None,
-            request_id=answer.response_id or (None if ready_at is None else self._own_id),
+            request_id=self._response_id or (None if ready_at is None else self._own_id),
             twin=self._twin,
             cache=None if cache is None else cache.cache,
             cache_result=None if cache is None else str(cache.result),

@@ -13,10 +13,10 @@ from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
 from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import (
-    HTTP_STATUSES,
     MAX_TOTAL,
     AttributeReader,
     RefusalError,
+    http_status,
     instant,
     seconds,
 )
@@ -67,12 +67,6 @@ def _ladder(reader: AttributeReader, name: str) -> str:
     return text if is_ladder(text) else DroppedValue.LADDER_MALFORMED
 
 
-def _http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
-    """The HTTP status, or a `DroppedValue` if it is invalid. The request is always stored."""
-    status = reader.count(name)
-    return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
-
-
 def _bytes(reader: AttributeReader, name: str) -> int | None:
     return reader.count(name, MAX_TOTAL)
 
@@ -92,7 +86,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
     names.PREFIX_LADDER: ("prefix_ladder", _ladder),
-    names.HTTP_STATUS_CODE: ("http_status", _http_status),
+    names.HTTP_STATUS_CODE: ("http_status", http_status),
     names.EXTERNAL_CACHED_BYTES: ("kv_loaded_bytes", _bytes),
 }
 

@@ -6,15 +6,16 @@ from typing import Any, Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.drop_reasons import Refusal
+from collector.drop_reasons import DroppedValue, Refusal
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
 from collector.normalise.values import (
-    HTTP_STATUSES,
     AttributeReader,
     RefusalError,
     attributes_of,
+    http_status,
     number,
 )
 from telemetry.fields import on_the_wire
@@ -35,13 +36,6 @@ def _outcome(reader: AttributeReader, name: str) -> ProbeOutcome:
         raise RefusalError(Refusal.UNKNOWN_OUTCOME) from error
 
 
-def _http_status(reader: AttributeReader, name: str) -> int | None:
-    status = reader.count(name)
-    if status is not None and status not in HTTP_STATUSES:
-        raise RefusalError(Refusal.OUT_OF_RANGE)
-    return status
-
-
 _READERS: Final[Mapping[str, Callable[[AttributeReader, str], Any]]] = {
     "text": AttributeReader.text,
     "flag": AttributeReader.flag,
@@ -52,13 +46,15 @@ _READERS: Final[Mapping[str, Callable[[AttributeReader, str], Any]]] = {
 _TABLE: Final = {
     **{wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(Probe).items()},
     names.PROBE_OUTCOME: ("outcome", _outcome),
-    names.HTTP_STATUS_CODE: ("http_status", _http_status),
+    names.HTTP_STATUS_CODE: ("http_status", http_status),
     names.PROBE_CERTIFICATE_END: ("certificate_ends_unix_s", _number),  # a timestamp
 }
 
 
-def probe_of_span(span: Span, origin: ResourceLabels, now_unix_ns: int) -> tuple[Probe, int]:
-    """The probe of a span, and the number of truncated texts.
+def probe_of_span(
+    span: Span, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
+) -> Probe:
+    """The probe of a span. Truncated texts and dropped values are counted in `batch`.
 
     Raises:
         RefusalError: a value is invalid, or a required value is missing.
@@ -67,6 +63,9 @@ def probe_of_span(span: Span, origin: ResourceLabels, now_unix_ns: int) -> tuple
     values = {field: read(reader, wire) for wire, (field, read) in _TABLE.items()}
     if values["endpoint"] is None or values["kind"] is None:
         raise RefusalError(Refusal.MISSING_VALUE)
+    if isinstance(values["http_status"], DroppedValue):
+        batch.dropped_values[values["http_status"]] += 1
+        values["http_status"] = None
     start_unix_ns, _ = start_and_end(span, now_unix_ns)
     probe = Probe(
         trace_id=trace_id_of(span),
@@ -75,4 +74,5 @@ def probe_of_span(span: Span, origin: ResourceLabels, now_unix_ns: int) -> tuple
         region=origin.region,
         **values,
     )
-    return probe, reader.truncated_texts
+    batch.truncated_texts += reader.truncated_texts
+    return probe

@@ -87,9 +87,7 @@ def _cold_start(
 
 
 def _probe(raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch) -> None:
-    probe, truncated_texts = probe_of_span(decoded(Span, raw), origin, now_unix_ns)
-    batch.truncated_texts += truncated_texts
-    batch.probes.append(probe)
+    batch.probes.append(probe_of_span(decoded(Span, raw), origin, now_unix_ns, batch))
 
 
 def _read_other_span(

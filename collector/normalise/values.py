@@ -9,7 +9,7 @@ from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector.drop_reasons import Refusal
+from collector.drop_reasons import DroppedValue, Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
@@ -196,3 +196,9 @@ class AttributeReader:
             text = text[:MAX_TEXT_CHARS]
         # PostgreSQL cannot store NUL.
         return text.replace("\x00", "\ufffd") or None
+
+
+def http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
+    """The HTTP status, or a `DroppedValue` if it is invalid. The row is always stored."""
+    status = reader.count(name)
+    return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS

@@ -55,5 +55,5 @@ def _prompt_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
     written = count_of(usage.get("cache_creation_input_tokens"))
     rest = count_of(usage.get("input_tokens"))
     if rest is not None:
-        answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
+        answer.prompt_tokens = count_of(rest + (read_tokens or 0) + (written or 0))
     answer.cached_tokens = read_tokens

@@ -150,6 +150,6 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
         rest = count_of(usage.get("inputTokens"))
         if rest is not None:
             # Bedrock's `inputTokens` excludes cached tokens.
-            answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
+            answer.prompt_tokens = count_of(rest + (read_tokens or 0) + (written or 0))
         answer.cached_tokens = read_tokens
         answer.output_tokens = count_of(usage.get("outputTokens"))

@@ -77,4 +77,4 @@ def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
     content = count_of(usage.get("candidatesTokenCount"))
     answer.reasoning_tokens = thoughts
     if content is not None or thoughts is not None:
-        answer.output_tokens = (content or 0) + (thoughts or 0)
+        answer.output_tokens = count_of((content or 0) + (thoughts or 0))

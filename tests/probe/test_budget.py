@@ -35,6 +35,19 @@ def test_a_probe_that_may_not_fit_is_not_sent(tmp_path: Path, endpoint: Endpoint
         assert budget.reserve(endpoint, 90) is not None
 
 
+def test_a_server_cannot_spend_the_budget_of_other_endpoints(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    with _budget(tmp_path / "spent", DailyLimits(tokens_per_day=250)) as budget:
+        reserved = budget.reserve(endpoint, 100)
+        assert reserved is not None
+        budget.settle(reserved, endpoint, ProbeTokens(10**6, 1))
+        tokens, usd = budget.spent
+        assert tokens == 116
+        assert usd == pytest.approx(0.0116)
+        assert budget.reserve(endpoint, 100) is not None
+
+
 def test_dollars_are_limited_too(tmp_path: Path, endpoint: Endpoint) -> None:
     with _budget(tmp_path / "spent", DailyLimits(usd_per_day=0.02)) as budget:
         assert budget.reserve(endpoint, 100) is not None  # $0.0116

@@ -15,6 +15,9 @@ import trustme
 from botocore.exceptions import CredentialRetrievalError
 
 from cli.render.probe import text_line
+from collector.drop_reasons import DroppedValue
+from collector.normalise.spans import normalise_spans
+from probe.otlp_spans import message
 from probe.plan import Endpoint, KeySource
 from probe.results_json import as_object
 from probe.run_probe import Due, Prober
@@ -258,6 +261,37 @@ def test_bedrock_is_signed_by_botocore(probe_of: ProbeOf) -> None:
     assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
     assert "/us-east-1/bedrock/aws4_request" in signed
     assert "aws-secret" not in str(script.asked)
+
+
+def _with(response_id: str, prompt_tokens: int) -> list[Part]:
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 1}
+    return [
+        Part(sse({"id": response_id, "choices": [], "usage": usage})),
+        Part(sse({"error": {"message": "out of memory"}})),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "dropped"),
+    [
+        (Script(status="999 Request Denied"), {DroppedValue.HTTP_STATUS: 1}),
+        (Script(_with("id", 2**31)), {}),
+        (Script(_with("x" * 900_000, 1)), {}),
+        (Script(_with("\ud800", 1)), {}),
+    ],
+)
+def test_a_server_cannot_prevent_that_its_failure_is_stored(
+    script: Script, dropped: dict[DroppedValue, int], probe_of: ProbeOf
+) -> None:
+    result, _ = probe_of(script)
+    assert not result.outcome.succeeded
+    now_unix_ns = 1_790_000_000 * 10**9
+    sent = message("eu", [replace(result, at_unix_ns=now_unix_ns)])
+    assert len(sent) < 4_096
+    batch = normalise_spans(sent, now_unix_ns)
+    assert ([each.outcome for each in batch.probes], batch.refused) == ([result.outcome], {})
+    assert batch.truncated_texts == 0
+    assert batch.dropped_values == dropped
 
 
 def test_chat_asks_for_usage_and_limits_the_answer(probe_of: ProbeOf) -> None:
