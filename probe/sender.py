@@ -35,7 +35,7 @@ class ResultSender:
 
     Args:
         url: the collector's OTLP/HTTP address, without /v1/….
-        environment: may contain OpenTelemetry's variables.
+        environment: may contain OpenTelemetry's variables. Endpoints in it are ignored.
         report: called when the collector stops accepting results, and when it accepts them again.
 
     Raises:
@@ -51,7 +51,11 @@ class ResultSender:
     ) -> None:
         complaints: list[str] = []
         self._to: Destination = destination_of(
-            {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": url},
+            {
+                **environment,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "",  # it would override the url
+            },
             "traces",
             "http/protobuf",
             complaints.append,

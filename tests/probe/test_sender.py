@@ -54,6 +54,13 @@ def test_results_are_spans_of_the_prober(result: Callable[[int], Probe]) -> None
     assert len(spans.scope_spans[0].spans) == 512
 
 
+def test_a_variable_does_not_change_the_collector(result: Callable[[int], Probe]) -> None:
+    """The collector in the plan is the one that may receive the token."""
+    script, elsewhere = Script(), "http://127.0.0.1:1/v1/traces"
+    sender = _flush(script, [result(0)], OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=elsewhere)
+    assert (sender.sent, len(script.asked)) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("status", "waiting", "dropped"),
     [("503 Busy", 3, 0), ("429 Slow", 3, 0), ("400 Bad", 0, 3), ("401 No", 0, 3)],
