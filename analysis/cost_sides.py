@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from cost.bill import Bill
+from cost.engine_rates import EngineStarts
 from cost.uptime import Hour
 from roofline.errors import UnknownShapeError
 from roofline.load import StepLoad, summed
@@ -90,10 +91,14 @@ class _Sum:
 def sides_of(
     bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
 ) -> Sides:
-    """Divide the time that a bill's engines spent in steps between prefill and decode. `peaks` are
-    peaks of devices that override the built-in table."""
-    latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
-    roles = {replica: _role(start) for (replica, _), start in latest.items()}
+    """Divide the time that a bill's engines spent in steps between prefill and decode.
+
+    Args:
+        starts: the engines' starts. In each hour, the shape, the device and the role are those of
+            the last start before the end of the hour and of the bill.
+        peaks: peaks of devices that override the built-in table.
+    """
+    by_engine = EngineStarts(starts, bill.to_unix_ns)
     sums: dict[tuple[str | None, SideName], _Sum] = defaultdict(_Sum)
     undivided_usd = 0.0
     hours = _hours(bill)
@@ -104,22 +109,22 @@ def sides_of(
         if share is None or line.idle_usd is None or line.busy_s is None:
             undivided_usd += usd
             continue
-        role = roles.get(line.replica)
+        engines = [
+            (hour, start)
+            for engine, hour in hours.get((line.replica, line.hour_unix_s), ())
+            if (start := by_engine.at((line.replica, engine), line.hour_unix_s)) is not None
+        ]
+        role = _role(engines[0][1]) if engines else None
         for name, part in zip(SIDES, (share, 1.0 - share), strict=True):
             sums[role, name].usd += usd * part
             sums[role, name].busy_s += line.busy_s * part
         fixed = weights.fixed_in_share if weights is not None else None
-        for engine, hour in hours.get((line.replica, line.hour_unix_s), ()):
-            start = latest.get((line.replica, engine))
-            if start is not None and fixed is not None:
+        for hour, start in engines:
+            if fixed is not None:
                 both = (sums[role, "prefill"], sums[role, "decode"])
                 _add_work(both, hour, start, share, fixed, peaks)
     ordered = sorted(sums.items(), key=lambda each: (each[0][0] or "", SIDES.index(each[0][1])))
     return Sides([_side(role, name, of) for (role, name), of in ordered], undivided_usd)
-
-
-def _at(start: EngineStart) -> int:
-    return start.at_unix_ns
 
 
 def _role(start: EngineStart) -> str | None:

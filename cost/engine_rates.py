@@ -1,8 +1,8 @@
 """Find each engine's price in each hour: the price of its device at the end of the hour. Pure."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 
 import numpy as np
@@ -13,15 +13,40 @@ from telemetry.billing_data import BillingData, GpuEnergySpans
 from telemetry.starts import EngineStart
 
 
+class EngineStarts:
+    """The starts of each engine, in order of time.
+
+    Args:
+        to_unix_ns: the end of the bill. `BillingData.starts` includes starts after it.
+    """
+
+    def __init__(self, starts: Iterable[EngineStart], to_unix_ns: int) -> None:
+        self._to_unix_ns = to_unix_ns
+        self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
+        for start in sorted(starts, key=lambda each: each.at_unix_ns):
+            self._starts[start.replica, start.engine].append(start)
+
+    @property
+    def engines(self) -> Iterable[Engine]:
+        """The engines with a start."""
+        return self._starts.keys()
+
+    def at(self, engine: Engine, hour_unix_s: int) -> EngineStart | None:
+        """The last start before the end of an hour and of the bill. If there is none, the engine's
+        first start."""
+        starts = self._starts.get(engine, [])
+        until_ns = min((hour_unix_s + HOUR_S) * 10**9, self._to_unix_ns)
+        before = bisect_left(starts, until_ns, key=lambda each: each.at_unix_ns)
+        return starts[max(0, before - 1)] if starts else None
+
+
 class EngineRates:
     """The price of each engine in each hour. If an engine does not report its device, the GPUs from
     which the replica has samples in the hour determine the price."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime, self._gpus = uptime, billing_data.gpus
-        self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
-        for start in sorted(billing_data.starts, key=lambda each: each.at_unix_ns):
-            self._starts[start.replica, start.engine].append(start)
+        self._starts = EngineStarts(billing_data.starts, billing_data.to_unix_ns)
         # cached, because matching the patterns is slow
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
@@ -29,15 +54,12 @@ class EngineRates:
             )
         )
         self._engines: dict[str, set[int]] = defaultdict(set)
-        for replica, number in (*(each for each, _ in uptime.hours), *self._starts):
+        for replica, number in (*(each for each, _ in uptime.hours), *self._starts.engines):
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
         """The name of an engine's device at the end of an hour, and its number of devices."""
-        starts = self._starts.get(engine, [])
-        until_ns = (hour_unix_s + HOUR_S) * 10**9
-        start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
-        start = start or (starts[0] if starts else None)
+        start = self._starts.at(engine, hour_unix_s)
         if start is not None and start.device is not None:
             return start.device, start.gpus
         hours, models = self._models.get(engine[0], ([], [[]]))
@@ -55,8 +77,8 @@ class EngineRates:
     def rate(self, engine: Engine, hour_unix_s: int) -> EnginePrice | None:
         """The price of an engine in an hour, or None if no entry matches."""
         device, gpus = self.device(engine, hour_unix_s)
-        starts = self._starts.get(engine)
-        region = starts[-1].region if starts else None
+        start = self._starts.at(engine, hour_unix_s)
+        region = start.region if start is not None else None
         region = region or self._uptime.regions.get(engine[0])
         return self._rate(engine[0], device, gpus, region)
 

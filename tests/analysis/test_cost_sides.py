@@ -142,3 +142,26 @@ def test_the_hours_of_each_engine_count_once() -> None:
     alone = [side(sides_of(found, [each]), "decode").flops or 0.0 for each in starts]
     assert min(alone) > 0
     assert both == pytest.approx(sum(alone))
+
+
+def test_a_later_start_does_not_change_the_hours_before() -> None:
+    """The engine restarts on another device, with another model and role. The bill ends in an
+    hour."""
+    made = steady({"r": (0, 7_200)}, 0, 5_400)
+    first = replace(start("r"), shape=SHAPE)
+    found = bill(replace(made, starts=[first]), PRICES)
+    smaller = json.dumps(json.loads(SHAPE) | {"num_hidden_layers": 1})
+    arguments = json.dumps({"kv_transfer.kv_role": "kv_consumer"})
+
+    def sides(*at_s: int) -> Sides:
+        later = [
+            replace(first, at_unix_ns=at * 10**9, shape=smaller, device=None, arguments=arguments)
+            for at in at_s
+        ]
+        return sides_of(found, [*reversed(later), first])
+
+    assert sides(5_400 + 60) == sides()
+    one, other = sides(3_600 + 60).sides[:2], sides(3_600 + 60).sides[2:]
+    assert [each.role for each in (*one, *other)] == [None, None, "kv_consumer", "kv_consumer"]
+    assert [each.mfu for each in one] == pytest.approx([each.mfu for each in sides().sides])
+    assert [each.mfu for each in other] == [None, None]
