@@ -124,8 +124,12 @@ def decide(
             growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
 
     Raises:
-        UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
+        UndecidedError: the replay cannot remove a cause or does not reproduce the growth, or no
+            engine served requests in both ranges.
     """
+    names = [{(each.replica, each.engine) for each in of.engines} for of in (window, baseline)]
+    if not names[0] & names[1]:
+        raise UndecidedError("no engine served requests in both the window and the baseline")
     recorded = window
     factors = removable_factors(causes)
     chance = np.random.default_rng(0)

@@ -32,7 +32,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
         levers=[
             Lever(
                 "add replicas, or route traffic elsewhere",
-                change=f"replicas={len(case.now.label('replica').values) + 1}",
+                change=f"replicas={len(case.now.label('replica').present) + 1}",
             ),
             lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
             Lever("reject requests that cannot be served in time", "--max-num-queued-reqs"),

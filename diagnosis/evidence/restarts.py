@@ -38,8 +38,7 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
     start must have served requests in the baseline, or slow requests in the window."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(MAX_WARM_S * 1e9), baseline.from_unix_ns)
-    replica = case.before.label("replica")
-    there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    there = case.before.label("replica").present
     return sorted(
         (
             start
@@ -209,10 +208,8 @@ def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -
 
 def new_configs(case: DiagnosisCase) -> tuple[str, ...]:
     """Return the server configurations of slow requests that no request of the baseline reports."""
-    slow, before = case.slow.label("config"), case.before.label("config")
-    known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
-    found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
-    return tuple(name for name in found if name not in known)
+    known = case.before.label("config").present
+    return tuple(name for name in case.slow.label("config").present if name not in known)
 
 
 def deploys(case: DiagnosisCase) -> list[EngineStart]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from diagnosis.growth.backlog import backlogged
-from diagnosis.growth.demand import Demand, demand_of, grew
+from diagnosis.growth.demand import Demand, at_servers, before_at, demand_of, grew
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX, TERMS, WorkloadGrowth, excess_s
 from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, FloatArray, IntArray, Requests
@@ -152,9 +152,8 @@ class DiagnosisCase:
     @property
     def where(self) -> dict[str, str]:
         """The labels that the slow servers have in common. It is empty if all servers are slow."""
-        served = self.now.server
-        known = np.unique(served.codes[served.codes >= 0]).size
-        return self.where_of(*self.slow_servers) if len(self.slow_servers) < known else {}
+        known = self.now.server.present
+        return self.where_of(*self.slow_servers) if len(self.slow_servers) < len(known) else {}
 
     @cached_property
     def hot_requests(self) -> Requests:
@@ -265,16 +264,12 @@ class DiagnosisCase:
     def body(self) -> FloatArray:
         """Return the growth of each term of E2E, in seconds: (len(TERMS),). It is the mean over all
         requests to the slow servers now, minus the mean before."""
-        now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
+        now = _some(_complete(at_servers(self.hot_requests, self.slow_servers)))
+        before = _some(_complete(before_at(self.before, self.slow_servers)))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
         found = excess_s(now, before, Metric.E2E, self.work, self.workload).mean(axis=0)
         return np.asarray(found)
-
-    def _of(self, requests: Requests) -> Requests:
-        known, server = np.isfinite(requests.number("e2e_s")), requests.server
-        there = any(name in self.slow_servers for name in server.values)
-        return requests.rows(known & server.is_any(self.slow_servers) if there else known)
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
@@ -283,7 +278,7 @@ class DiagnosisCase:
         A factor is the sum of the measured durations, divided by the sum of the durations expected
         on the baseline's machine. Only request sizes that also occur in the baseline count.
         """
-        now, work = self._of(self.hot_requests), self.work
+        now, work = _complete(at_servers(self.hot_requests, self.slow_servers)), self.work
         prefilled, decoded = (
             _some(now.rows(work.prefill_seen(now))),
             _some(now.rows(work.decode_seen(now))),
@@ -310,6 +305,11 @@ class DiagnosisCase:
         """
         prefill, decode = self.slowdowns
         return decode if decode is None or prefill is None else min(prefill, decode)
+
+
+def _complete(requests: Requests) -> Requests:
+    """Return the requests whose E2E is known."""
+    return requests.rows(np.isfinite(requests.number("e2e_s")))
 
 
 def _mean(values: FloatArray) -> float | None:

@@ -73,7 +73,8 @@ class Demand:
     log_fleet: float
     """Growth of the fleet's request rate, reduced by two standard errors."""
     log_slow_servers: float
-    """Growth of the request rate at the slow servers, reduced by two standard errors."""
+    """Growth of the request rate at the slow servers, reduced by two standard errors. It is the
+    growth of the fleet's rate if no slow server served requests in the baseline."""
 
     @property
     def log_skew(self) -> float:
@@ -109,8 +110,11 @@ def demand_of(
     work: OwnWork,
 ) -> Demand:
     """Compare the traffic of two time ranges."""
-    at_before, at_now = _at(before, slow_servers), _at(now, slow_servers)
+    at_before, at_now = before_at(before, slow_servers), at_servers(now, slow_servers)
     log_fleet = log_of_rates(len(before), before_s, len(now), now_s)
+    log_slow_servers = log_fleet
+    if _served(before, slow_servers):
+        log_slow_servers = log_of_rates(len(at_before), before_s, len(at_now), now_s)
     tenant = tenant_growth_of(before, before_s, now, now_s)
     log_uncached = log_of_misses(at_now, work)
     new_traffic_misses = 0.0
@@ -127,7 +131,7 @@ def demand_of(
         log_uncached=log_uncached - new_traffic_misses,
         log_new_traffic_misses=new_traffic_misses,
         log_fleet=log_fleet,
-        log_slow_servers=log_of_rates(len(at_before), before_s, len(at_now), now_s),
+        log_slow_servers=log_slow_servers,
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
         uncached_expected_ratio=_expected_ratio(at_now, work),
@@ -172,10 +176,21 @@ def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work
     return max(log_uncached - max(log_of_misses(others, work), 0.0), 0.0)
 
 
-def _at(requests: Requests, slow_servers: tuple[str, ...]) -> Requests:
-    server = requests.server
-    there = any(name in slow_servers for name in server.values)
-    return requests.rows(server.is_any(slow_servers)) if there else requests
+def at_servers(requests: Requests, servers: tuple[str, ...]) -> Requests:
+    """Return the requests that these servers served, or all requests if no server is given."""
+    return requests.rows(requests.server.is_any(servers)) if servers else requests
+
+
+def before_at(before: Requests, servers: tuple[str, ...]) -> Requests:
+    """Return the baseline's requests that these servers served.
+
+    Return all requests if these servers served none. A Kubernetes rollout gives every replica a new
+    name, so the window may have no server in common with the baseline."""
+    return at_servers(before, servers if _served(before, servers) else ())
+
+
+def _served(requests: Requests, servers: tuple[str, ...]) -> bool:
+    return bool(requests.server.is_any(servers).any())
 
 
 def _mean(values: FloatArray) -> float:
@@ -198,11 +213,7 @@ def _expected_ratio(requests: Requests, work: OwnWork) -> float:
 
 
 def _server_count(before: Requests, now: Requests) -> int:
-    names = set()
-    for requests in (before, now):
-        server = requests.server
-        names |= {server.values[code] for code in np.unique(server.codes) if code >= 0}
-    return len(names)
+    return len({*before.server.present, *now.server.present})
 
 
 def tenant_growth_of(

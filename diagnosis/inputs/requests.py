@@ -49,6 +49,12 @@ class LabelColumn:
     codes: NDArray[np.int32]
     values: tuple[str, ...]
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The values that at least one row has. `values` may contain more values, because a
+        selection of rows keeps the values of the whole table."""
+        return tuple(self.values[code] for code in np.unique(self.codes) if code >= 0)
+
     def is_value(self, value: str) -> BoolArray:
         """Return whether each row has this value, (n,)."""
         if value not in self.values:

@@ -175,6 +175,15 @@ def labelled(requests: Requests, name: str, before: str, now: str) -> Requests:
     return replace(requests, labels={**requests.labels, name: names})
 
 
+def rolled_out(requests: Requests) -> Requests:
+    """Give every replica of the window a new name, as a Kubernetes rollout does."""
+    late = requests.received_unix_ns >= WINDOW.from_unix_ns
+    replica = requests.label("replica")
+    old = np.array(replica.values)[replica.codes]
+    names = labels(np.where(late, np.char.add("new-", old), old).tolist())
+    return replace(requests, labels={**requests.labels, "replica": names})
+
+
 def at_replica(requests: Requests, *replicas: str) -> BoolArray:
     replica = requests.label("replica")
     return np.isin(np.array(replica.values)[replica.codes], replicas)

@@ -100,6 +100,18 @@ def decided(
     return decide(*ranges(*injected), causes, Tails(metric, SHARE, equals))
 
 
+def test_ranges_without_a_common_engine_are_not_compared() -> None:
+    window, baseline = ranges("longer_outputs")
+    renamed = [replace(each, replica=f"old-{each.replica}") for each in baseline.engines]
+    with pytest.raises(UndecidedError, match="no engine served requests in both"):
+        decide(
+            window,
+            replace(baseline, engines=renamed),
+            [proposed("longer_outputs")],
+            Tails(Metric.E2E, SHARE, {}),
+        )
+
+
 def test_every_cause_that_a_replay_removes_is_known() -> None:
     assert set(KIND_OF_CAUSE) <= set(DETECTORS)
 

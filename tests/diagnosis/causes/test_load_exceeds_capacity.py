@@ -11,6 +11,7 @@ from tests.diagnosis.making import (
     fleet,
     later,
     quiet,
+    rolled_out,
     shares,
     working,
 )
@@ -34,6 +35,12 @@ def test_more_requests_than_there_are_places_for_are_a_load() -> None:
     assert evidence(load, "requests waiting") == (0, 40)
     assert evidence(load, "requests running") == (90, 256)
     assert flags(load)["--max-num-seqs"] == "allow more sequences in the batch (256 → 512)"
+
+
+def test_more_requests_after_a_rollout_are_a_load() -> None:
+    """The window has no replica in common with the baseline."""
+    load = first_cause(asked(rolled_out(queued(busier(quiet(), 3)))), "load_exceeds_capacity", 0.9)
+    assert [each.change for each in load.levers if each.change] == ["replicas=3"]
 
 
 def test_places_that_longer_answers_keep_are_no_load() -> None:

@@ -16,6 +16,7 @@ from tests.diagnosis.making import (
     fleet,
     later,
     quiet,
+    rolled_out,
     shares,
     working,
 )
@@ -34,6 +35,12 @@ def test_one_tenant_of_five_times_its_traffic_floods_the_others() -> None:
     assert now == pytest.approx(before, rel=0.15)
     assert "--scheduling-policy priority" in flags(first)
     assert any("acme" in lever.action for lever in first.levers)
+
+
+def test_a_flood_after_a_rollout_is_a_flood() -> None:
+    """The window has no replica in common with the baseline."""
+    flooded = rolled_out(queued(busier(quiet(), 5, tenant="acme")))
+    assert first_cause(asked(flooded), "tenant_flood", 0.9).where == {"tenant": "acme"}
 
 
 def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
