@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
-from analysis.window_replay import _pooled, blocks_of, resampled
+from analysis.window_replay import _pooled, blocks_of, resampled, traffic_of
 from replay.conditions import Conditions, Pace, Stall
 from replay.edits import Edits
 from simulator.dataset import run
@@ -68,6 +68,19 @@ def test_every_replica_of_a_resampled_pool_keeps_its_stalls_and_paces(recorded: 
     drawn = resampled(replace(recorded, engines=[pool]), np.random.default_rng(3))
     for number in range(2):
         _check(recorded, drawn.conditions[0], number, like=number)
+
+
+def test_a_pool_keeps_the_waits_for_kv_transfers_and_grammars(recorded: Recorded) -> None:
+    """The router of a pool receives the requests of all engines, in order of receipt."""
+    engines = [
+        replace(each, arrivals=replace(each.arrivals, held_s=each.arrivals.received_s))
+        for each in recorded.engines
+    ]
+    held = replace(recorded, engines=engines)
+    models = [each.model for each in engines]
+    _, pooled, _, _ = _pooled(held, models, traffic_of(held), Edits(replicas=3))
+    assert pooled.held_s is not None
+    assert pooled.held_s.tolist() == pooled.received_s.tolist()
 
 
 def test_rows_of_the_engine_core_are_replayed_from_the_queue() -> None:
