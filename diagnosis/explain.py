@@ -165,7 +165,7 @@ def _explain_tails(
             wider = case_of(question, servers, now, before, tails, wide, case.work)
             masked = masked_causes(wider, slow, share, [cause.id for cause in causes])
             causes, unexplained = _with_masked(causes, unexplained, masked, baseline_s)
-    selected = now.matching(question.where)
+    selected = np.isfinite(selected_latency_s(now, question))
     hit = _hit(now, slow, usual, share)
     hits, tested = risk_ratios(now.rows(selected), hit[selected]) if grown else ([], 0)
     return Explanation(

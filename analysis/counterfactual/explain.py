@@ -19,7 +19,6 @@ from analysis.counterfactual.shares import (
     untested,
 )
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
-from analysis.what_if import matching
 from diagnosis.claim import NAMED_SHARE
 from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, ShareMethod
 from diagnosis.question import Metric, Question, Span
@@ -48,7 +47,7 @@ def with_replayed_shares(
     engine = with_masked_rows(engine)
 
     def read(tails: Tails) -> tuple[Recorded, Recorded]:
-        parts = _slowest_part(engine, question, tails.share), _last_part(engine, question)
+        parts = _slowest_part(engine, question, tails), _last_part(engine, question)
         window, baseline = (read_recorded(engine, each, list(question.where)) for each in parts)
         return window, baseline
 
@@ -126,17 +125,18 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
     )
 
 
-def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
+def _slowest_part(engine: Engine, question: Question, tails: Tails) -> Window:
     """The `MAX_REQUESTS` consecutive requests with the most slow requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
-    columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
+    needed = ["received_unix_ns", "streamed", "outcome", latency, *question.where]
+    columns = list(dict.fromkeys(needed))
     table = request_columns(engine, window, columns)
     if table.num_rows <= MAX_REQUESTS:
         return window
     latency_s = table[latency].to_numpy().astype(np.float64)
-    latency_s[~matching(table, question.where)] = np.nan
-    slow = latency_s >= np.nanquantile(latency_s, 1 - share)
+    latency_s[~tails.selected(table)] = np.nan
+    slow = latency_s >= np.nanquantile(latency_s, 1 - tails.share)
     before = np.concatenate([[0], np.cumsum(slow)])
     first = int(np.argmax(before[MAX_REQUESTS:] - before[:-MAX_REQUESTS]))
     received = table["received_unix_ns"].to_numpy()

@@ -14,6 +14,7 @@ from math import factorial, hypot
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from analysis.counterfactual.evictions import evictions
 from analysis.counterfactual.factors import Factor, FactorKind, factors_of
@@ -24,6 +25,8 @@ from analysis.what_if import matching
 from analysis.window_replay import ReplayTraffic, resampled, traffic_of
 from diagnosis.claim import NAMED_SHARE
 from diagnosis.explanation import Cause, Replay
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.latency.parts import has_latency
 from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
@@ -96,13 +99,20 @@ class Tails:
     """Share of the requests that count as slow: 0.05 for the slowest 5 %."""
     equals: Mapping[str, str | None]
 
+    def selected(self, requests: pa.Table) -> BoolArray:
+        """Return which requests have the labels and a defined latency: (n,).
+
+        The explanation by accounting selects the same requests. The columns `streamed` and
+        `outcome` are required."""
+        return matching(requests, self.equals) & has_latency(requests_of(requests), self.metric)
+
     def measured_s(self, recorded: Recorded) -> float:
         """Measured mean latency of the slow requests.
 
         Raises:
-            UndecidedError: no request has the labels.
+            UndecidedError: no request is selected.
         """
-        selected = recorded.counted & matching(recorded.requests, self.equals)
+        selected = recorded.counted & self.selected(recorded.requests)
         if not selected.any():
             raise UndecidedError("no request of the replayed part has the selected labels")
         return tail_mean_s(recorded.column(COLUMN[self.metric])[selected], self.share)
@@ -344,7 +354,7 @@ class _Replayer:
     ) -> None:
         self._window, self._baseline, self._factors = window, baseline, factors
         self._tails, self._progress = tails, progress
-        self._selected = [matching(each.requests, tails.equals) for each in (window, baseline)]
+        self._selected = [tails.selected(each.requests) for each in (window, baseline)]
         self._evictions = evictions(window, baseline, factors)
 
     @property

@@ -49,26 +49,31 @@ PHASE: Final = {
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the latency of each request in seconds: (n,). The latency is NaN if it is unknown or
-    undefined.
-
-    TTFT and the time to the first content are defined for streamed responses. TPOT and E2E are
-    defined for complete responses. If a hung engine did not finish a request, its E2E is the time
-    that it has waited.
+    undefined (`has_latency`). If a hung engine did not finish a request, its E2E is the time that
+    it has waited.
     """
-    number = requests.number
-    if metric in (Metric.TTFT, Metric.FIRST_CONTENT):
-        return np.where(number("streamed") == 0.0, np.nan, number(f"{metric.value}_s"))
-    if metric is Metric.QUEUE:
-        return number("queue_s")
-    if metric is Metric.ITL_MAX:
-        return number("itl_max_s")
-    whole = _answered(requests)
-    if metric is Metric.E2E:
-        hung = unfinished(requests)
-        return np.where(whole | hung, number("e2e_s"), np.nan)
+    number, defined = requests.number, has_latency(requests, metric)
+    if metric is not Metric.TPOT:
+        return np.where(defined, number(f"{metric.value}_s"), np.nan)
     gaps = number("output_tokens") - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)
+        return np.where(defined & (gaps > 0), number("decode_s") / gaps, np.nan)
+
+
+def has_latency(requests: Requests, metric: Metric) -> BoolArray:
+    """Return whether the latency is defined for each request, even if its value is unknown: (n,).
+
+    TTFT and the time to the first content are defined for streamed responses. TPOT and E2E are
+    defined for complete responses. E2E is also defined for requests that a hung engine did not
+    finish.
+    """
+    if metric in (Metric.TTFT, Metric.FIRST_CONTENT):
+        return np.asarray(requests.number("streamed") != 0.0)
+    if metric is Metric.TPOT:
+        return _answered(requests)
+    if metric is Metric.E2E:
+        return _answered(requests) | unfinished(requests)
+    return np.ones(len(requests), dtype=np.bool_)
 
 
 def reasoning_s(requests: Requests) -> FloatArray:

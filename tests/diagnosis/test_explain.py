@@ -325,6 +325,18 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
     assert all("tenant" not in hit.dimension for hit in answer.dimensions)
 
 
+def test_requests_without_the_latency_make_no_group_fast() -> None:
+    """All tenants wait for one more second, but most responses to hooli are not streamed and have
+    no TTFT."""
+    requests = later(quiet(), queue_seats_s=lambda old: old + 1.0)
+    some = np.random.default_rng(1).random(len(requests)) < 0.9
+    streamed = ~(requests.label("tenant").is_value("hooli") & some)
+    numbers = {**requests.numbers, "streamed": streamed.astype(np.float64)}
+    answer = asked(replace(requests, numbers=numbers))
+    assert answer.verdict is ExplanationVerdict.INCIDENT
+    assert all(hit.dimension != "tenant" for hit in answer.dimensions)
+
+
 def test_traffic_of_other_models_is_no_evidence() -> None:
     """Two models have separate servers. If one model gets more requests, the load is not skewed."""
     requests = quiet(12_000)

@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from analysis.counterfactual import explain as module
 from analysis.counterfactual.explain import with_replayed_shares
+from analysis.counterfactual.shares import Tails
 from analysis.explain import explain_question
 from diagnosis.claim import Lever
 from diagnosis.explanation import Explanation, ExplanationVerdict, ShareMethod
@@ -100,7 +101,7 @@ def test_only_the_slowest_part_of_a_large_window_is_replayed(
 ) -> None:
     monkeypatch.setattr(module, "MAX_REQUESTS", 300)
     asked = question()
-    window = module._slowest_part(stored, asked, 0.05)
+    window = module._slowest_part(stored, asked, Tails(asked.metric, 0.05, asked.where))
     baseline = module._last_part(stored, asked)
     for part, whole in ((window, asked.window), (baseline, asked.baseline)):
         assert whole.from_unix_ns <= part.from_unix_ns < part.to_unix_ns <= whole.to_unix_ns

@@ -158,6 +158,41 @@ def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> Non
     assert share.value + found.unexplained.value == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.parametrize("metric", [Metric.TTFT, Metric.E2E])
+def test_the_replay_selects_the_requests_that_the_accounting_selects(metric: Metric) -> None:
+    """Some responses are not streamed, so their first token arrives at their end. Others are
+    incomplete, so their E2E is not defined."""
+    data = simulated("longer_outputs", "frontend_cpu")
+    table = data.request_table()
+    every_tenth = np.arange(table.num_rows) % 10
+    first_s = np.where(every_tenth == 0, table["e2e_s"].to_numpy(), table["ttft_s"].to_numpy())
+    changed = {
+        "streamed": pa.array(every_tenth != 0),
+        "outcome": pa.array(np.where(every_tenth == 1, "abort", "stop")),
+        "ttft_s": pa.array(first_s, from_pandas=True),
+    }
+    for name, column in changed.items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    start_ns = data.config.started_unix_ns
+    window, baseline = (
+        Span(start_ns + from_s * 10**9, start_ns + to_s * 10**9)
+        for from_s, to_s in ((BEGAN_S, ENDED_S), (LEAD_S, BEGAN_S))
+    )
+    accounted = explain(
+        requests_of(table),
+        servers_of(data.sample_table(), data.gpu_table(), data.starts),
+        Question(metric, window, baseline),
+    )
+    replayed = decide(
+        recorded(data, BEGAN_S, ENDED_S, table),
+        recorded(data, LEAD_S, BEGAN_S, table),
+        [proposed("longer_outputs"), proposed("frontend_cpu")],
+        Tails(metric, accounted.tail_share or SHARE, {}),
+    ).replay
+    assert replayed.now_s == pytest.approx(accounted.now_s)
+    assert replayed.replayed_now_s == pytest.approx(accounted.now_s, rel=0.15)
+
+
 def test_the_window_and_the_baseline_are_reproduced_in_counted_steps() -> None:
     window, baseline = ranges("longer_outputs")
     steps: list[None] = []
