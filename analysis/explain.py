@@ -20,6 +20,7 @@ from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import (
     ENGINE_COLUMNS,
     GPU_COLUMNS,
+    RANGE,
     REQUEST_COLUMNS,
     requests_of,
     servers_of,
@@ -144,18 +145,24 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
-    """Join the evidence of several time ranges, in order of time."""
+    """Join the evidence of several time ranges, in order of time. Samples get the number of their
+    range."""
     if len(found) == 1:
         return found[0]
 
-    def table(name: str) -> pa.Table:
-        tables = [getattr(each, name) for each in found]
+    def joined(tables: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(tables, promote_options="default")
 
+    def numbered(tables: Sequence[pa.Table]) -> list[pa.Table]:
+        return [
+            each.append_column(RANGE, pa.repeat(number, each.num_rows))
+            for number, each in enumerate(tables)
+        ]
+
     return EvidenceRows(
-        requests=table("requests"),
-        engines=table("engines"),
-        gpus=table("gpus"),
+        requests=joined([each.requests for each in found]),
+        engines=joined(numbered([each.engines for each in found])),
+        gpus=joined(numbered([each.gpus for each in found])),
         starts=list({_identity(start): start for each in found for start in each.starts}.values()),
         cold_starts=list(
             {each.span_id: each for part in found for each in part.cold_starts}.values()

@@ -34,7 +34,11 @@ GPU_COLUMNS: Final = ("replica", "gpu", "at_unix_ns", *GPU_VALUES)
 """The columns of samples that the diagnosis reads. If another column is requested, `Samples.number`
 raises an error."""
 
-_SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
+RANGE: Final = "range"
+"""The column with the number of the time range for which a sample was read. Each range has its own
+series, because a counter's increase between two ranges belongs to neither."""
+
+_SERIES: Final = (RANGE, "replica", "engine", "gpu", "process", "started_unix_ns")
 
 
 def requests_of(table: pa.Table, extra_columns: Sequence[str] = ()) -> Requests:

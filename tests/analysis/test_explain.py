@@ -1,6 +1,7 @@
 import pyarrow as pa
 
 from analysis.explain import joined_evidence, windows_of
+from diagnosis.inputs.arrow import servers_of
 from diagnosis.question import Metric, Question, Span
 from store.columns.evidence import EvidenceRows
 from store.queries import Window
@@ -46,3 +47,24 @@ def test_tables_that_were_read_separately_are_joined() -> None:
     assert found.requests["tenant"].to_pylist() == ["acme", "globex"]
     assert found.starts == [start]
     assert found.samples_every_s == 2
+
+
+def test_the_increase_of_a_counter_between_two_ranges_belongs_to_no_range() -> None:
+    """A day lies between the baseline and the window. The counter grows by 1 per second in the
+    ranges, and by 50 per second between them."""
+
+    def part(first_s: int, total: float) -> EvidenceRows:
+        samples = pa.table(
+            {
+                "at_unix_ns": [(first_s + each) * S for each in range(10)],
+                "replica": ["r0"] * 10,
+                "preemptions_total": [total + each for each in range(10)],
+            }
+        )
+        none = samples.slice(0, 0)
+        return EvidenceRows(pa.table({"received_unix_ns": [first_s * S]}), samples, none, [])
+
+    found = joined_evidence([part(0, 0.0), part(86_400, 50.0 * 86_400)])
+    engines = servers_of(found.engines, found.gpus).engines
+    in_window = engines.at_unix_ns >= 86_400 * S
+    assert engines.rate("preemptions_total", in_window) == 1.0
