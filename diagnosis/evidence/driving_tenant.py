@@ -31,15 +31,18 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
             (case.hot_requests, case.hot_s),
         )
     )
+    whole_before = sum(before.values())
+    if not whole_before:
+        return None  # the baseline's requests have no tenant, so no growth is known
     growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
     grown = sum(rise for rise in growth.values() if rise > 0)
-    if len(growth) < 2 or grown <= NOISE * sum(before.values()):
+    if len(growth) < 2 or grown <= NOISE * whole_before:
         return None
     most = max(growth, key=lambda tenant: growth[tenant])
     rose = now[most] >= MIN_RISE * before.get(most, 0.0)
     if not rose or growth[most] < MIN_SHARE * grown:
         return None
-    usual_share = before.get(most, 0.0) / sum(before.values())
+    usual_share = before.get(most, 0.0) / whole_before
     by_chance = _chance_of(growth[most] / grown, usual_share, _added_requests(case, tokens))
     return most if by_chance < _CHANCE else None
 

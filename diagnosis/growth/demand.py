@@ -221,8 +221,11 @@ def tenant_growth_of(
 ) -> TenantGrowth | None:
     """The growth of the tenant whose rate grew most.
 
-    Return None if no rate grew, or if the tenant sent too few requests."""
+    Return None if no rate grew, if the tenant sent too few requests, or if the baseline's requests
+    have no tenant."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
+    if not rates_before:
+        return None
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)
     if not whole:

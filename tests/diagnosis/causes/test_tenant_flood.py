@@ -43,6 +43,21 @@ def test_a_flood_after_a_rollout_is_a_flood() -> None:
     assert first_cause(asked(flooded), "tenant_flood", 0.9).where == {"tenant": "acme"}
 
 
+@pytest.mark.parametrize(
+    ("metric", "cause"),
+    [(Metric.TTFT, "load_exceeds_capacity"), (Metric.TPOT, "decode_batch_growth")],
+)
+def test_no_tenant_grew_if_the_baseline_has_no_tenants(metric: Metric, cause: str) -> None:
+    """The baseline is older than the option that adds the tenant to each request."""
+    busy = queued(busier(quiet(), 5, tenant="acme"))
+    busy = later(busy, decode_others_decode_s=lambda old: old * 5)
+    tenant = busy.label("tenant")
+    late = busy.received_unix_ns >= WINDOW.from_unix_ns
+    known = replace(tenant, codes=np.where(late, tenant.codes, np.int32(-1)))
+    unnamed = replace(busy, labels={**busy.labels, "tenant": known})
+    assert first_cause(asked(unnamed, metric), cause, 0.9).where == {}
+
+
 def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
     found = shares(asked(queued(busier(quiet(), 2))))
     assert next(iter(found)) == "load_exceeds_capacity"
