@@ -84,9 +84,10 @@ def sort_latencies(
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
     rows = rows[np.argsort(-latency_s[rows])]
-    block_s = min(BLOCK_S, seconds / MIN_BLOCKS)
-    count = max(1, int(np.ceil(seconds / block_s)))
-    blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / block_s).astype(np.int64)
+    # All blocks have the same length, because `DiagnosisCase` and the onset compute the time of a
+    # block from the number of blocks.
+    count = max(MIN_BLOCKS, int(np.ceil(seconds / BLOCK_S)))
+    blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / seconds * count).astype(np.int64)
     return SortedLatencies(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
 
 
