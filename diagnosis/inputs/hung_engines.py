@@ -6,13 +6,13 @@ A request of a hung engine has no row until its client gives up or its server en
 the request has waited is a lower bound of its latency. It is used as the latency.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests
+from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests, with_columns
 from diagnosis.inputs.servers import Samples
 from telemetry.engines import HUNG_S
 
@@ -108,9 +108,10 @@ def _mark_unfinished(requests: Requests, found: BoolArray) -> Requests:
     changed["delivery_s"] = np.where(begun, 0.0, changed["delivery_s"])
     for name in ("ttft_s", "first_content_s"):
         changed[name] = np.where(waiting, taken_s, requests.number(name))
-    numbers: Mapping[str, FloatArray] = {**requests.numbers, **changed}
     return replace(
-        requests, numbers=numbers, labels={**requests.labels, "outcome": LabelColumn(codes, values)}
+        requests,
+        numbers=with_columns(requests.numbers, changed),
+        labels=with_columns(requests.labels, {"outcome": LabelColumn(codes, values)}),
     )
 
 

@@ -80,10 +80,10 @@ class LazyColumns(Mapping[str, _Column]):
             self._made[name] = self._make(self._given[name])
         return self._made[name]
 
-    def also(self, name: str, column: _Column) -> "LazyColumns[_Column]":
-        """Return a copy with one more column, which is already converted."""
-        found = LazyColumns[_Column]({**self._given, name: column}, self._make)
-        found._made = {**self._made, name: column}
+    def also(self, columns: Mapping[str, _Column]) -> "LazyColumns[_Column]":
+        """Return a copy with these columns, which are already converted."""
+        found = LazyColumns[_Column]({**self._given, **columns}, self._make)
+        found._made = {**self._made, **columns}
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -91,6 +91,16 @@ class LazyColumns(Mapping[str, _Column]):
 
     def __len__(self) -> int:
         return len(self._given)
+
+
+def with_columns(
+    columns: Mapping[str, _Column], added: Mapping[str, _Column]
+) -> Mapping[str, _Column]:
+    """Return the columns with the added columns, which replace columns of the same name.
+
+    The columns of a table stay lazy. They may include labels that only a filter uses, and
+    `Requests` rejects unknown names of other columns."""
+    return columns.also(added) if isinstance(columns, LazyColumns) else {**columns, **added}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from diagnosis.inputs.requests import (
     BoolArray,
     FloatArray,
     LabelColumn,
-    LazyColumns,
     Requests,
+    with_columns,
 )
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
@@ -37,14 +37,8 @@ def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, 
     of_requests = _labels(replica, requests.number("engine"), names)
     engines = servers.engines
     of_samples = _labels(engines.replica, engines.number("engine"), names)
-    labels = requests.labels
     return (
-        replace(
-            requests,
-            labels=labels.also(SERVER, of_requests)
-            if isinstance(labels, LazyColumns)
-            else {**labels, SERVER: of_requests},
-        ),
+        replace(requests, labels=with_columns(requests.labels, {SERVER: of_requests})),
         replace(
             servers,
             engines=replace(engines, server=of_samples),

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.arrow import requests_of, samples_of
 from diagnosis.inputs.hung_engines import UNFINISHED, EngineHang, hangs, with_unfinished
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Samples
@@ -103,6 +103,22 @@ def test_requests_that_did_not_end_have_waited_so_long() -> None:
     assert whole[:2, PART_INDEX["unsplit"]].tolist() == [60.0, 60.0]
     assert whole[2, PART_INDEX["decode_unsplit"]] == pytest.approx(58.0)
     assert whole.sum(axis=1) == pytest.approx([60.0] * 3)
+
+
+def test_requests_that_did_not_end_keep_the_labels_of_a_filter() -> None:
+    """`streamed` is a number for the diagnosis, and a label only for this filter."""
+    table = pa.table(
+        {
+            "received_unix_ns": [110 * S] * 2,
+            "e2e_s": [60.0] * 2,
+            "outcome": ["abort"] * 2,
+            "replica": ["r0"] * 2,
+            "streamed": [True, False],
+        }
+    )
+    found = with_unfinished(requests_of(table, ["streamed"]), samples(*ages(100, 180)))
+    assert found.label("outcome").is_value(UNFINISHED).all()
+    assert found.matching({"streamed": "true"}).tolist() == [True, False]
 
 
 def test_answered_and_refused_requests_are_as_they_were() -> None:
