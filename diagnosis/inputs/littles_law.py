@@ -33,13 +33,15 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
             window.
     """
     found = []
-    waited_s = _waited_within_s(requests, window)
     inside = (engines.at_unix_ns >= window.from_unix_ns) & (engines.at_unix_ns < window.to_unix_ns)
     replica = requests.label("replica")
     for name in replica.values:
         sampled = _waiting(engines, inside, name)
-        counted = float(waited_s[replica.is_value(name)].sum()) / window.seconds
-        if sampled is None or max(sampled.mean, counted) < WAITING:
+        if sampled is None:
+            continue
+        waited_s = _waited_within_s(requests.rows(replica.is_value(name)), sampled.time)
+        counted = float(waited_s.sum()) / sampled.time.seconds
+        if max(sampled.mean, counted) < WAITING:
             continue
         if abs(sampled.mean - counted) > OFF * max(sampled.mean, counted) + ERRORS * sampled.error:
             found.append(
@@ -50,34 +52,44 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
     return found
 
 
-def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """Return the seconds that each request waited within the window: (n,)."""
-    received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
+def _waited_within_s(requests: Requests, time: Span) -> FloatArray:
+    """Return the seconds that each request waited within a time range: (n,)."""
+    received_s = (requests.received_unix_ns - time.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
     ended_s = begun_s + handoff_s + np.nan_to_num(requests.number("queue_s"))
-    within: FloatArray = np.clip(ended_s, 0.0, window.seconds) - np.clip(
-        begun_s, 0.0, window.seconds
-    )
+    within: FloatArray = np.clip(ended_s, 0.0, time.seconds) - np.clip(begun_s, 0.0, time.seconds)
     return within
 
 
 class _WaitingMean(NamedTuple):
     mean: float
     error: float
+    time: Span
+    """The time from the replica's first sample to its last sample in the window."""
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Return the mean number of waiting requests of a replica, and its standard error."""
+    """Return the mean number of waiting requests of a replica, and its standard error.
+
+    Return None if the window has no two samples at different times. A replica's engines are
+    separate series, and their means are added. A restart also begins a new series, so each series
+    has the weight of the share of the time that it covers."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))
-    values, series = engines.number("waiting")[rows], engines.series[rows]
-    known = np.isfinite(values)
-    of_each = [values[known & (series == each)] for each in np.unique(series[known])]
-    if not of_each:
-        return None
-    return _WaitingMean(
-        sum(float(each.mean()) for each in of_each),
-        float(np.sqrt(sum(each.var() / each.size for each in of_each))),
+    rows &= np.isfinite(engines.number("waiting"))
+    at, values, series = (
+        engines.at_unix_ns[rows],
+        engines.number("waiting")[rows],
+        engines.series[rows],
     )
+    if not at.size or at.min() == at.max():
+        return None
+    mean = variance = 0.0
+    for each in np.unique(series):
+        mine = series == each
+        share = float(np.ptp(at[mine]) / np.ptp(at))
+        mean += share * float(values[mine].mean())
+        variance += share**2 * float(values[mine].var()) / int(mine.sum())
+    return _WaitingMean(mean, float(np.sqrt(variance)), Span(int(at.min()), int(at.max())))

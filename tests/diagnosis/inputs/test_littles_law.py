@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,33 @@ def _requests(number: int) -> Requests:
 def test_a_queue_that_adds_up_raises_no_doubt() -> None:
     """Four requests per second that wait for two seconds each are eight waiting requests."""
     assert not contradictions(_requests(400), _samples(8.0), WINDOW)
+
+
+def test_a_restart_begins_a_new_series_of_the_same_queue() -> None:
+    samples, after = _samples(8.0), np.arange(100) >= 50
+    assert not contradictions(
+        _requests(400), replace(samples, series=after.astype(np.int64)), WINDOW
+    )
+
+
+def test_the_queues_of_two_engines_are_added() -> None:
+    at = np.repeat(np.arange(100, dtype=np.int64) * S, 2)
+    series = np.tile(np.arange(2, dtype=np.int64), 100)
+    engines = Samples(at, labels(["r0"] * 200), series, {"waiting": np.full(200, 4.0)})
+    assert not contradictions(_requests(400), engines, WINDOW)
+
+
+def test_only_the_time_with_samples_is_compared() -> None:
+    """A replica that starts in the middle of the window has neither requests nor samples before."""
+    samples, requests = _samples(8.0), _requests(400)
+    late = samples.at_unix_ns >= 50 * S
+    started = Samples(
+        samples.at_unix_ns[late],
+        labels(["r0"] * int(late.sum())),
+        samples.series[late],
+        {"waiting": samples.number("waiting")[late]},
+    )
+    assert not contradictions(requests.rows(requests.received_unix_ns >= 48 * S), started, WINDOW)
 
 
 @pytest.mark.parametrize("number", [100, 800])
