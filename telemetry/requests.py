@@ -409,7 +409,8 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest time between two tokens. Absent for fewer than two.",
+            "The longest time between two tokens. Absent for fewer than two, and if the engine ran"
+            " a longer step before it read an abort.",
             LEDGER,
             rolled_up=True,
         ),
@@ -419,7 +420,8 @@ class RequestTimeline:
         attribute(
             names.OTHERS_PREFILL_TOKENS_MAX,
             "{token}",
-            "Largest number of other requests' prompt tokens in one step of this request.",
+            "Largest number of other requests' prompt tokens in one step of this request. Absent if"
+            " `itl_max_s` is absent because of an abort.",
             LEDGER,
         ),
     ] = None

@@ -165,6 +165,7 @@ class AccountJoin:
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
             record.delivered = max(record.delivered, record.last_token or record.scheduled)
+        _forget_later_gaps(record, account)
         return True
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
@@ -212,6 +213,20 @@ class AccountJoin:
 
 def _drop(error: ValueError) -> None:
     guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
+
+
+def _forget_later_gaps(record: RequestRecord, account: RequestEngineTime) -> None:
+    """Remove the longest gap, and its step's prefill, if the gap may follow the last token that the
+    client received.
+
+    If the client disconnects, or if the front end finds a stop string, then the engine runs further
+    steps until it has read the abort. The account includes the gaps of these steps. None of them is
+    longer than the time from the record's last token to the account's.
+    """
+    if account.itl_max_s is None or account.last_token is None:
+        return
+    if record.last_token is None or account.itl_max_s <= account.last_token - record.last_token:
+        record.itl_max_s = record.others_prefill_tokens_max = None
 
 
 def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -> None:

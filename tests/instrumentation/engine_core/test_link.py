@@ -403,6 +403,7 @@ def test_a_front_end_continues_after_its_engine_ends(token: str, engine: EngineE
 
 def test_a_record_waits_for_its_account_once(engine: EngineEnd, join: AccountJoin) -> None:
     record = a_record("a")
+    record.last_token = ACCOUNT.last_token
     assert not join.apply(record)
     deliver(engine, join, "a")
     assert join.apply(record)
@@ -446,6 +447,32 @@ def test_an_unseen_abort_gets_the_engines_instants(
     assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
     assert (record.queued, record.scheduled, record.first_token) == expected
     assert record.delivered == left
+
+
+@pytest.mark.parametrize(
+    ("unread_s", "expected"), [(0.0, 1.5), (0.25, 1.5), (1.5, None), (2.0, None)]
+)
+@pytest.mark.parametrize("left_early", [False, True])
+def test_a_gap_after_the_last_token_that_the_client_received_is_not_reported(
+    engine: EngineEnd,
+    join: AccountJoin,
+    unread_s: float,
+    expected: float | None,
+    left_early: bool,
+) -> None:
+    """The engine runs further steps before it reads the abort after a stop string."""
+    assert ACCOUNT.last_token is not None
+    last = ACCOUNT.last_token - unread_s
+    record = an_unseen_abort(last) if left_early else a_record("a")
+    if left_early:
+        expected = None if unread_s else 1.5  # the front end has read no token
+    else:
+        record.scheduled, record.first_token, record.last_token = 100.0, 115.0, last
+        record.delivered = last
+    deliver(engine, join, "a")
+    assert join.apply(record)
+    assert record.itl_max_s == expected
+    assert record.others_prefill_tokens_max == (None if expected is None else 512)
 
 
 def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: AccountJoin) -> None:
