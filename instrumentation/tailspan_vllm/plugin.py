@@ -21,6 +21,12 @@ logger = logging.getLogger("vllm.tailspan")
 
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
+_SUPERVISED = "APIServer_DPRank_"
+"""The processes of `--data-parallel-multi-port-external-lb`. Each is a server with its own port.
+
+Source: vllm/entrypoints/launchers/dp_supervisor.py, 0.22 to 0.33.
+"""
+
 TESTED = (0, 12), (0, 33)
 """The oldest and the newest minor version of vLLM whose source was checked."""
 
@@ -40,6 +46,10 @@ def install() -> None:
     if process.startswith(WORKER_PROCESSES):
         _install_in_worker()
         return
+    supervised = process.startswith(_SUPERVISED)
+    if supervised:
+        # With the supervisor's token, each server would report the engines of all servers.
+        os.environ.pop(TOKEN_VARIABLE, None)
     make_token(os.environ)
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
@@ -47,7 +57,7 @@ def install() -> None:
     # So every process except workers has its hooks. These hooks do nothing until the scheduler's
     # first call.
     parts = [_install_in_engine, _time_start]
-    if is_first:
+    if is_first or supervised:
         parts.append(_watch_start)
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)

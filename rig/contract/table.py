@@ -288,6 +288,18 @@ _PLUGIN = (
         "plugin.py",
     ),
     Hook(
+        "Process name APIServer_DPRank_…",
+        ProcessName("APIServer_DPRank_{}"),
+        (
+            "vllm/entrypoints/launchers/dp_supervisor.py",
+            "vllm/entrypoints/openai/dp_supervisor.py",
+        ),
+        "plugin.py",
+        otherwise=(
+            "no effect: a vLLM without this process has no `--data-parallel-multi-port-external-lb`"
+        ),
+    ),
+    Hook(
         "Process name EngineCore_DP…",
         ProcessName("EngineCore_DP{}"),
         ("vllm/v1/engine/utils.py",),

@@ -109,6 +109,26 @@ def test_a_worker_only_times_its_own_start(
 
 
 @pytest.mark.parametrize(
+    ("process", "is_own"), [("APIServer_DPRank_1", True), ("ApiServer_1", False)]
+)
+def test_each_server_of_a_supervisor_has_its_own_link(
+    vllm: Vllm, monkeypatch: pytest.MonkeyPatch, process: str, is_own: bool
+) -> None:
+    """The API servers of one server share its link and the watch of its start."""
+    watched: list[str] = []
+    monkeypatch.setattr(plugin, "note_first_process", lambda environ: False)
+    monkeypatch.setattr(plugin, "_watch_start", lambda: watched.append(os.environ[TOKEN_VARIABLE]))
+    plugin.install()
+    of_parent = os.environ[TOKEN_VARIABLE]
+    monkeypatch.setattr(plugin, "_installed", False)
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(name=process))
+    plugin.install()
+    own = os.environ[TOKEN_VARIABLE]
+    assert (own != of_parent) is is_own
+    assert watched == ([own] if is_own else [])
+
+
+@pytest.mark.parametrize(
     ("version", "expected"),
     [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)],
 )
