@@ -235,18 +235,11 @@ _FRONT_END = (
         ),
     ),
     Hook(
-        "A request with streaming input also ends in _update_stats_from_finished",
-        Contains(
-            "OutputProcessor._update_streaming_request_state",
-            ("self._finish_request(",),
-            never=True,
-        ),
-        OUTPUTS,
+        "EngineCoreRequest.resumable",
+        Attributes("EngineCoreRequest", ("resumable",)),
+        ENGINE,
         "front_end/request_hooks.py",
-        otherwise=(
-            "a request with streaming input that ends while the engine waits for input is reported"
-            " as an error"
-        ),
+        otherwise="no effect: a vLLM without this attribute has no sessions with streaming input",
     ),
 )
 
@@ -288,6 +281,12 @@ _PLUGIN = (
         "plugin.py",
     ),
     Hook(
+        "Process name EngineCore_DP…",
+        ProcessName("EngineCore_DP{}"),
+        ("vllm/v1/engine/utils.py",),
+        "plugin.py",
+    ),
+    Hook(
         "Process name APIServer_DPRank_…",
         ProcessName("APIServer_DPRank_{}"),
         (
@@ -298,12 +297,6 @@ _PLUGIN = (
         otherwise=(
             "no effect: a vLLM without this process has no `--data-parallel-multi-port-external-lb`"
         ),
-    ),
-    Hook(
-        "Process name EngineCore_DP…",
-        ProcessName("EngineCore_DP{}"),
-        ("vllm/v1/engine/utils.py",),
-        "plugin.py",
     ),
     Hook(
         "Process name VllmWorker…",
@@ -746,6 +739,13 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/queue_obstacles.py",
         otherwise="no effect: the limit is read from the row `Scheduler: limits, memory`",
+    ),
+    Hook(
+        "Request.resumable",
+        Attributes("Request", ("resumable",)),
+        REQUEST,
+        "engine_core/observer.py",
+        otherwise="no effect: a vLLM without this attribute has no sessions with streaming input",
     ),
     Hook(
         "Scheduler.num_waiting_for_streaming_input",

@@ -112,7 +112,8 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests without a track, because of `TRACK_LIMIT` or a failed hook."""
+        """Requests without a track: sessions with streaming input, requests beyond `TRACK_LIMIT`,
+        and requests during which a hook failed."""
         self._no_account = 0
         """Number of lost accounts."""
 
@@ -174,7 +175,9 @@ class EngineObserver:
             request = scheduler.requests.get(request_id)
             if self._listener is not None and request is not None:
                 self._listener.admitted(request)
-            if len(self._tracks) < TRACK_LIMIT:
+            if getattr(request, "resumable", False):
+                self._untracked.add(request_id)  # a session with streaming input has no row
+            elif len(self._tracks) < TRACK_LIMIT:
                 load = self._waiting.load_for(scheduler, request_id, request)
                 external = external_tokens(request)
                 has_encoder = bool(getattr(scheduler, "max_num_encoder_input_tokens", 0))

@@ -112,8 +112,10 @@ class EngineCapture:
     def began(self, scheduler: Any, request: Any) -> None:
         """Record that a request enters the queue."""
         request_id = request.request_id
+        if getattr(request, "resumable", False):
+            return  # a session with streaming input is not one request
         if request_id in scheduler.requests or request_id in self._open:
-            return  # this is a further input of a session that was recorded at its first input
+            return  # this is the end of such a session, or the id of an unfinished request
         if len(self._open) >= OPEN_LIMIT:
             guard.count(
                 "engine_only.open",

@@ -1,6 +1,7 @@
 """The hooks inside vLLM's front end.
 
-A hook runs once per request or scheduling event, never per step or token.
+A hook runs once per request or scheduling event, never per step or token. A session with streaming
+input (/v1/realtime) is not captured: it has a queue, a prefill and a first token for each input.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -16,7 +17,8 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""The attribute of a `RequestState`, and of its stats, that contains the `Flight`."""
+"""The attribute of a `RequestState`, and of its stats, that contains the `Flight`. It is None for a
+session with streaming input."""
 
 OPEN = "_tailspan_open"
 """The attribute of an `OutputProcessor` that maps ids to the states of unfinished requests."""
@@ -130,6 +132,10 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
         processor, request = args[0], request_of(args, kwargs)
         state = processor.request_states.get(request.request_id)
         if state is None or hasattr(state, FLIGHT):
+            return
+        if getattr(request, "resumable", False):
+            # Only the first inputs of a session are resumable, not its end.
+            setattr(state, FLIGHT, None)
             return
         if not probed:
             lacking = guard.missing(state, _READ_OF_STATE)

@@ -325,14 +325,19 @@ def test_an_abort_in_the_queue_has_a_wait(server: Server, monkeypatch: pytest.Mo
     assert "unseen" not in server.front.accounts
 
 
-def test_a_continued_session_does_not_queue_again(server: Server) -> None:
+def test_a_session_with_streaming_input_has_no_account(server: Server) -> None:
     server.observer.queued("session")
     server.add("session", 100)
+    server.requests["session"].resumable = True
     server.step()
     server.observer.queued("session")
     assert not len(server.observer._waiting.queue or ())
+    server.new.append("session")  # the next input
+    server.step()
     server.step(ending=["session"])
-    assert server.front.accounts["session"].waited is not None
+    assert "session" not in server.front.accounts
+    assert held_by(server.observer) == 0
+    assert server.observer._no_account == 0
 
 
 def test_an_incompatible_scheduler_disables_only_the_queue_parts(server: Server) -> None:

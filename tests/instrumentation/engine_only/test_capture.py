@@ -181,8 +181,16 @@ def test_preemptions_and_an_adapter_are_reported(core: Core) -> None:
     assert state.totals[names.ENGINE_PREEMPTIONS] == 1
 
 
-def test_the_next_input_of_a_session_is_no_new_request(core: Core) -> None:
-    request = a_request("session")
+def test_a_session_with_streaming_input_is_no_request(core: Core) -> None:
+    for is_resumable in (True, True, False):  # the last input is the end of the session
+        core.begin(a_request("session", resumable=is_resumable))
+        assert not len(core.capture.in_flight)
+    core.end(a_request("session"))
+    assert not core.submitted
+
+
+def test_an_id_used_again_while_it_runs_is_one_request(core: Core) -> None:
+    request = a_request("twice")
     core.begin(request)
     core.begin(request)
     core.end(request)

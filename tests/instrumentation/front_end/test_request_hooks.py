@@ -310,6 +310,29 @@ def test_many_prompts_of_one_call_take_linear_time() -> None:
     assert time.monotonic() - begun < 20  # 0.5 s; with quadratic time, minutes
 
 
+def test_a_session_with_streaming_input_is_not_captured() -> None:
+    calls = fake.Calls()
+
+    class OutputProcessor(fake.output_processor_class(calls)):  # type: ignore[misc]
+        def add_request(self, request: Any, prompt: Any, parent_req: Any = None) -> Any:
+            if request.request_id in self.request_states:
+                return calls.note("add_request", self, request, prompt, parent_req=parent_req)
+            return super().add_request(request, prompt, parent_req)
+
+    server = Server(calls, OutputProcessor)
+    before = failures()
+    for is_resumable in (True, True, False):  # the last input is the end of the session
+        state = server.add(
+            "session", lambda _, request, is_r=is_resumable: setattr(request, "resumable", is_r)
+        )
+    calls.check(server.stats, "update_from_events", None, "session", [], True, state.stats, None)
+    assert not len(server.capture.in_flight)
+    calls.check(server.processor, "_finish_request", object(), state)
+    server.serve()
+    assert sorted(record.outcome for record in server.records) == ["abort", "error", "stop"]
+    assert failures() == before
+
+
 def test_requests_with_unseen_ends_are_dropped() -> None:
     server = Server()
     for number in range(10_000):
