@@ -23,7 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Maximum time from the end of a response until the engine reports the request's end."""
+"""Maximum time from the end of a response until the engine reports the request's end, except for a
+response in the background."""
 
 
 class TimingMiddleware:
@@ -73,7 +74,7 @@ def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) ->
     with suppress(ValueError):  # raised if the coroutine was closed from another context
         current.reset(token)
     capture.exchange_ended(exchange)
-    if exchange.flights:
+    if exchange.flights and not exchange.has_whole_answer:
         asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, _give_up, capture, exchange)
 
 

@@ -386,6 +386,36 @@ def test_two_choices_share_the_first_content_and_have_no_token_kinds() -> None:
     assert first.reasoning_tokens is second.content_tokens is None
 
 
+@pytest.mark.parametrize("kind", ["background", "stream", "error"])
+def test_a_response_in_the_background_is_a_row_when_the_engine_has_finished(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the engine does not finish after a stream or an error, it has crashed."""
+    monkeypatch.setattr("tailspan_vllm.http.ORPHAN_GRACE_S", 0.01)
+    capture = _Recording()
+    headers = [SSE] if kind == "stream" else [(b"content-type", b"application/json")]
+    flights = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        flights.append(capture.flight_began(None))
+        status = 500 if kind == "error" else 200
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"status":"queued","output":[]}'})
+
+    async def serve() -> None:
+        await _call(capture, "/v1/responses", app=application)
+        await asyncio.sleep(0.05)
+        capture.flight_ended(flights[0], _engine_state(7), "stop")
+
+    asyncio.run(serve())
+    (record,) = capture.records
+    assert record.outcome == ("stop" if kind == "background" else "error")
+    if kind == "background":
+        assert record.delivered == record.last_token
+        assert record.first_byte is record.reasoning_tokens is None
+        assert not capture._unsettled
+
+
 def test_a_compressed_answer_has_no_known_first_content() -> None:
     capture = _Recording()
     _answer_in(capture, [CONTENT], [SSE, (b"Content-Encoding", b"gzip")])

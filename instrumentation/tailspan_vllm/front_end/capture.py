@@ -107,6 +107,8 @@ class Capture:
             self._send(flight)
         elif exchange.delivered is not None and flight in exchange.flights:
             del exchange.flights[flight]
+            if not exchange.flights:
+                self._unsettled.pop(id(exchange), None)
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
@@ -139,6 +141,8 @@ class Capture:
                 self.flight_ended(flight, flight.removed_state, "error")
         if exchange.flights:
             self._unsettled[id(exchange)] = exchange
+            if len(self._unsettled) > self.settings.queue_limit:
+                self.give_up_on(next(iter(self._unsettled.values())))
 
     def give_up_on(self, exchange: Exchange) -> None:
         """Report an exchange's unfinished requests, for example after a crash of the engine."""

@@ -29,7 +29,7 @@ OPERATIONS = {
 engine."""
 
 
-_OK = 200
+_OK, _BAD_REQUEST = 200, 400
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 """Request headers to read, in addition to the tenant header."""
@@ -130,6 +130,20 @@ class Exchange:
     def first_content(self) -> float | None:
         """Monotonic time at which the first content was sent, or None."""
         return None if self.answer is None else self.answer.first_content
+
+    @property
+    def has_whole_answer(self) -> bool:
+        """Return whether the client received a whole answer that is neither a stream nor an error.
+
+        If the engine has not finished, the answer has only the status `queued`, and the engine
+        continues in the background (`background` of /v1/responses).
+        """
+        return (
+            self.streamed is False
+            and not self.disconnected
+            and self.status is not None
+            and self.status < _BAD_REQUEST
+        )
 
     @property
     def unauthenticated(self) -> bool:

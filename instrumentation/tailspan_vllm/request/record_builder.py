@@ -55,7 +55,10 @@ class RecordBuilder:
         record.cached_tokens = facts.cached_tokens
         record.cache_write_tokens = facts.cache_write_tokens
         record.output_tokens = facts.output_tokens
-        _set_kinds(record, exchange)
+        if exchange is not None and _continued_in_background(exchange, flight):
+            record.first_byte = record.first_content = None  # the answer had no token
+        else:
+            _set_kinds(record, exchange)
         record.engine = self._engine_of(flight)
         load = load_of(flight.load)
         record.waiting_at_arrival = load.waiting
@@ -164,6 +167,15 @@ class RecordBuilder:
         )
         join_trace(record, flight.traceparent)
         return record
+
+
+def _continued_in_background(exchange: Exchange, flight: Flight) -> bool:
+    return (
+        exchange.has_whole_answer
+        and flight.ended is not None
+        and exchange.delivered is not None
+        and flight.ended > exchange.delivered
+    )
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:

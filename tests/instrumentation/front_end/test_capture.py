@@ -116,6 +116,19 @@ def test_each_engine_request_of_a_call_is_a_row(server: Server, exchange: Exchan
     assert server.records[1].error_type == "engine_silent"
 
 
+def test_responses_in_the_background_have_a_limit(server: Server) -> None:
+    for _ in range(server.capture.settings.queue_limit + 10):
+        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}
+        exchange = Exchange(scope)
+        token = current.set(exchange)
+        server.capture.flight_began(None)
+        current.reset(token)
+        answered(exchange)
+        server.capture.exchange_ended(exchange)
+    assert len(server.capture._unsettled) == server.capture.settings.queue_limit
+    assert [record.error_type for record in server.records] == ["engine_silent"] * 10
+
+
 def test_a_late_refusal_is_no_second_row(server: Server, exchange: Exchange) -> None:
     flight = server.capture.flight_began(None)
     exchange.delivered = time.monotonic()
