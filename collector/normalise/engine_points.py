@@ -18,10 +18,10 @@ from collector.normalise.gpu_points import GpuPoints
 from collector.normalise.otlp_envelope import decoded, not_too_many, unfold
 from collector.normalise.resources import ResourceLabels, origin_of
 from collector.normalise.values import (
-    MAX_TOTAL,
     AttributeReader,
     RefusalError,
     attributes_of,
+    bounded_total,
     instant,
 )
 from telemetry.engines import EngineSample
@@ -147,5 +147,5 @@ def _sample(key: _Key, each: _Gathered) -> EngineSample:
 def _totals(each: _Gathered) -> Iterator[tuple[str, Any]]:
     sums: dict[str, float] = {}
     for (name, _part), value in each.values.items():
-        sums[name] = min(sums.get(name, 0) + value, MAX_TOTAL)
+        sums[name] = bounded_total(sums.get(name, 0) + value)
     yield from sums.items()

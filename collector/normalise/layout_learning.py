@@ -158,7 +158,7 @@ def _description(
         if at.time is None or at.value is None or (target.quantity == "count" and at.is_double):
             return None
         value, of_engine = places[at.value], metric.name in FIELDS
-        bounds.append(bounds_of(value, target, of_engine=of_engine))
+        bounds.append(bounds_of(value, target))
         reader = AttributeReader(attributes_of(point.attributes))
         if of_engine:
             parts = engines[reader.count(names.ENGINE), point.time_unix_nano]

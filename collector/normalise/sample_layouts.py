@@ -20,6 +20,7 @@ from collector.normalise.values import (
     MAX_NUMBER,
     MAX_TOTAL,
     MAX_TOTAL_S,
+    bounded_total,
 )
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -166,7 +167,7 @@ class _Sample:
         found = self._constants.copy()
         found.update(zip(self._names, self._values(numbers), strict=True))
         for name, take in self._sums.items():
-            found[name] = min(sum(take(numbers)), MAX_TOTAL)
+            found[name] = bounded_total(sum(take(numbers)))
         return found
 
 
@@ -178,13 +179,11 @@ _MAX_VALUES: Final[Mapping[str, float]] = {
 }
 
 
-def bounds_of(place: int, target: SampleField, *, of_engine: bool) -> Bounds:
+def bounds_of(place: int, target: SampleField) -> Bounds:
     """The range of values that `data_points.value_of` accepts for a field."""
     most = _MAX_VALUES.get(target.quantity)
     if most is None:
         most = MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S
-    if of_engine:
-        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values to this one
     return Bounds(place, -most if target.quantity == "score" else 0, most)
 
 

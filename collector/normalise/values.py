@@ -89,6 +89,11 @@ def count(value: int, most: int = MAX_COUNT) -> int:
     return value
 
 
+def bounded_total(total: float) -> float:
+    """Return a sum of points. A sum of counts is reduced to `MAX_TOTAL`."""
+    return min(total, MAX_TOTAL) if isinstance(total, int) else total
+
+
 def number(value: float) -> float:
     """Return a number from zero to `MAX_NUMBER`, or raise RefusalError."""
     if finite(value) > MAX_NUMBER:

@@ -16,6 +16,7 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
 from collector.normalise.engine_points import FIELDS, normalise_points
+from collector.normalise.values import MAX_NUMBER
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
 
@@ -304,7 +305,8 @@ def test_every_mutated_message_is_accounted_for(
         for name in sample.__dataclass_fields__:
             value = getattr(sample, name)
             if name != "step_model_r_squared":
-                assert not isinstance(value, int | float) or 0 <= value < 2**63
+                assert not isinstance(value, int) or 0 <= value < 2**63
+                assert not isinstance(value, float) or 0 <= value <= MAX_NUMBER
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:

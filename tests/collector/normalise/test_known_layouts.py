@@ -196,6 +196,16 @@ def test_an_integer_in_a_field_of_seconds_becomes_a_float() -> None:
     assert repr(sample.busy_s_total) == "7.0"
 
 
+@pytest.mark.parametrize("name", [names.MODELLED_FLOPS, names.MODELLED_READ_BYTES])
+def test_a_total_that_is_no_count_may_exceed_the_largest_integer(name: str) -> None:
+    """A GPU that computes 4e14 FLOP/s exceeds 2⁶³ after 6.4 hours."""
+    layouts = _layouts_of(engine_message(totals={**TOTALS, name: 2.0**63}))
+    for total in (1e19, 3e27):
+        body = engine_message(1, totals={**TOTALS, name: total})
+        for batch in (_read(layouts, body), normalise_points(body, NOW_UNIX_NS)):
+            assert getattr(batch.samples[0], FIELDS[name].name) == total
+
+
 def _changed(body: bytes, change: Callable[[Any], object]) -> bytes:
     message = Message.FromString(body)
     change(message.resource_metrics[0].scope_metrics[0].metrics)
