@@ -62,6 +62,16 @@ class EngineState:
             drops=dict(drops or {}),
         )
 
+    def since(self, before: "EngineState", started_unix_ns: int) -> "EngineState":
+        """A copy of a snapshot that counts from an earlier snapshot, `before`."""
+        return replace(
+            self,
+            started_unix_ns=started_unix_ns,
+            totals={name: now - before.totals.get(name, 0) for name, now in self.totals.items()},
+            failures=dict(Counter(self.failures) - Counter(before.failures)),
+            drops=dict(Counter(self.drops) - Counter(before.drops)),
+        )
+
 
 class EngineStateSample(NamedTuple):
     """The state of one engine at one point in time."""

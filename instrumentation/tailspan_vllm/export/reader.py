@@ -48,6 +48,8 @@ class EngineCoreReader:
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()
+        self._set_back: dict[int, EngineStateSample] = {}
+        """The first sample of each engine after the clock was set back to before its start."""
         self._join = join
         self._drops = drops
         self._processors = Processors()
@@ -147,6 +149,18 @@ class EngineCoreReader:
             if CPUS is not None:
                 state.gauges[names.HOST_CPUS] = CPUS
             if sampled:
+                snapshot = state.snapshot(own, failures, drops)
                 self.samples.append(
-                    EngineStateSample(now_unix_ns, state.snapshot(own, failures, drops))
+                    EngineStateSample(now_unix_ns, self._after_start(snapshot, now_unix_ns))
                 )
+
+    def _after_start(self, snapshot: EngineState, now_unix_ns: int) -> EngineState:
+        """Begin the totals anew if the clock was set back to before their start.
+
+        The collector refuses a total whose start is later than its sample. A later start with the
+        same totals would count them twice.
+        """
+        before = self._set_back.get(snapshot.engine)
+        if now_unix_ns < (before.at_unix_ns if before else snapshot.started_unix_ns):
+            before = self._set_back[snapshot.engine] = EngineStateSample(now_unix_ns, snapshot)
+        return snapshot.since(before.state, before.at_unix_ns) if before else snapshot

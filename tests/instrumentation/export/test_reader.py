@@ -1,9 +1,11 @@
 import os
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import Identity, encode_account, encode_identity
@@ -14,6 +16,8 @@ from tailspan_vllm.export import reader
 from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.reader import EngineCoreReader
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
+from tailspan_vllm.otlp.encoder import encode_numbers
+from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.parts import RequestPhaseParts
@@ -21,7 +25,10 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 from tailspan_vllm.start_up.process import START_VARIABLE
 
+from collector.normalise.engine_points import normalise_points
+
 PARTS = RequestPhaseParts(0.1, 0.0, 0.0, 0.0, 0.0)
+RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "r", names.PROCESS_PID: 7})
 ACCOUNT = RequestEngineTime(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
 
 
@@ -159,6 +166,29 @@ def test_each_sample_reports_the_requests_in_flight() -> None:
     reader.look_at_engines(sampled=True)
     assert reader.samples[-1].state.gauges[names.IN_FLIGHT] == 0
     assert names.LAST_STEP_AGE not in reader.samples[-1].state.gauges
+
+
+def test_totals_begin_anew_if_the_clock_is_set_back_to_before_their_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Waiting().reader
+    now_unix_ns = at_unix_ns = 1_790_000_000 * 10**9
+    state = reader.engines[0] = EngineState(0, now_unix_ns, totals={names.STEPS: 1000})
+    clock = SimpleNamespace(monotonic=time.monotonic, time_ns=lambda: at_unix_ns)
+    monkeypatch.setattr("tailspan_vllm.export.reader.time", clock)
+    samples = []
+    hour_ns = 3600 * 10**9
+    for after_ns in (0, -2 * hour_ns, -hour_ns, -3 * hour_ns):
+        at_unix_ns = now_unix_ns + after_ns
+        state.add(names.STEPS, 1)
+        reader.look_at_engines(sampled=True)
+        message = encode_numbers(metrics_of([reader.samples[-1]], RESOURCE))
+        batch = normalise_points(message, now_unix_ns)
+        assert not batch.refused
+        (sample,) = batch.samples
+        samples.append((sample.started_unix_ns - now_unix_ns, sample.steps_total))
+    assert samples == [(0, 1001), (-2 * hour_ns, 0), (-2 * hour_ns, 1), (-3 * hour_ns, 0)]
+    assert state.started_unix_ns == now_unix_ns  # the engine has not started again
 
 
 START = EngineInstants(108.0, 115.0, 130.0, 147.0, WorkerStart(2.0, 12.0, 9.0, 5.0))
