@@ -88,7 +88,7 @@ class DroppedValue(StrEnum):
     """The prefix ladder (`telemetry.prefix_ladders`) is malformed. It must begin with `16:` (the
     tokens per block), followed by groups of four base64 characters."""
     HTTP_STATUS = "http_status"
-    """The HTTP status is not between 100 and 599."""
+    """The HTTP status is not a whole number from 100 to 599."""
     CACHE_VALUE = "cache_value"
     """A value of a cache is invalid: an undocumented status, a similarity outside 0 to 1, or a
     malformed duration."""

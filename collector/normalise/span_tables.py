@@ -31,8 +31,8 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The sum of the phases may exceed a request's duration by this much. A different clock measures
-the duration."""
+"""The sum of the phases, and the TTFT, may exceed a request's duration by this much. A different
+clock measures the duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +156,8 @@ def _timeline(
         raise RefusalError(Refusal.PHASES_DO_NOT_SUM)
     if "ttft_s" not in latencies:
         latencies["ttft_s"] = _first_chunk_s(span, table.first_chunk_events)
+    if (latencies["ttft_s"] or 0.0) > e2e_s + SLACK_S:
+        raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     failed = span.status.code == Status.STATUS_CODE_ERROR or bool(given.text(("error.type",)))
     fields: dict[str, Any] = {
         **latencies,

@@ -205,5 +205,8 @@ class AttributeReader:
 
 def http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
     """The HTTP status, or a `DroppedValue` if it is invalid. The row is always stored."""
-    status = reader.count(name)
+    try:
+        status = reader.count(name)
+    except RefusalError:
+        return DroppedValue.HTTP_STATUS
     return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS

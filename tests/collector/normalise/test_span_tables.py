@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,25 @@ def test_nanoseconds_are_recognised_by_their_size() -> None:
         )
     )
     assert (request.e2e_s, request.queue_s) == pytest.approx((0.1, 9e-7))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(span, **{"gen_ai.latency.time_to_first_token": 0.102}),
+        partial(
+            client,
+            **{
+                "gen_ai.operation.name": "chat",
+                "gen_ai.response.time_to_first_chunk": 350.0,  # milliseconds
+            },
+        ),
+    ],
+)
+def test_a_ttft_above_the_duration_is_refused(make: Callable[[], Any]) -> None:
+    batch = normalise_spans(make().SerializeToString(), NOW_UNIX_NS)
+    assert not batch.requests
+    assert batch.refused == {Refusal.PARTS_DO_NOT_SUM: 1}
 
 
 def test_a_request_without_tokens_has_no_ttft() -> None:

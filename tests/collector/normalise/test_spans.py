@@ -122,12 +122,19 @@ def test_a_span_of_the_plugin_without_an_outcome_is_refused(
     assert not batch.skipped
 
 
-@pytest.mark.parametrize(("status", "stored"), [(100, 100), (599, 599), (99, None), (99999, None)])
+@pytest.mark.parametrize(
+    ("status", "stored"),
+    [
+        *((100, 100), (599, 599), (99, None), (99999, None)),
+        *((-1, None), (2**40, None), ("200", None), (200.0, None), (True, None)),
+    ],
+)
 def test_an_invalid_http_status_is_dropped_and_its_request_kept(
-    trace_message: Factory, now_unix_ns: int, status: int, stored: int | None
+    trace_message: Factory, now_unix_ns: int, status: Any, stored: int | None
 ) -> None:
+    kinds = {int: "int_value", str: "string_value", float: "double_value", bool: "bool_value"}
     message = trace_message()
-    _set(message, names.HTTP_STATUS_CODE, int_value=status)
+    _set(message, names.HTTP_STATUS_CODE, **{kinds[type(status)]: status})
     for _ in range(2):  # the second message is read from the cache
         batch = normalise_spans(message.SerializeToString(), now_unix_ns)
         [request] = batch.requests
