@@ -26,6 +26,10 @@ ORPHAN_GRACE_S = 2.0
 """Maximum time from the end of a response until the engine reports the request's end, except for a
 response in the background."""
 
+_TIMED = "tailspan.timed"
+"""The key of a scope that is already timed. The variable `current` does not show this: a server may
+handle the next request of a connection in the context of the previous request."""
+
 
 class TimingMiddleware:
     """Times a vLLM server's requests. A middleware that is added twice times each request once."""
@@ -60,9 +64,11 @@ def _enabled_capture() -> Capture | None:
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
     try:
-        if capture is None or scope["type"] != "http" or current.get() is not None:
+        if capture is None or scope["type"] != "http" or _TIMED in scope:
             return None
-        return Exchange(scope, capture.wanted_headers)
+        exchange = Exchange(scope, capture.wanted_headers)
+        scope[_TIMED] = True
+        return exchange
     except Exception:
         guard.note_failure("exchange_begin")
         return None

@@ -207,6 +207,32 @@ def test_a_layer_added_twice_times_once() -> None:
     assert len(capture.records) == 1
 
 
+@pytest.mark.parametrize("is_background", [False, True])
+def test_the_next_request_of_a_connection_is_its_own_row(is_background: bool) -> None:
+    """uvicorn begins a pipelined request in the context of the previous request."""
+    capture = _Recording()
+    later: list[asyncio.Task[list[Message]]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        flight = capture.flight_began(None)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        capture.flight_ended(flight, _engine_state(1), "stop")
+        await send({"type": "http.response.body", "body": b"ok"})
+        if not later:
+            later.append(asyncio.create_task(_call(capture, "/v1/embeddings", app=application)))
+            await asyncio.sleep(0.05 if is_background else 0)
+
+    async def serve() -> None:
+        await _call(capture, "/v1/completions", app=application)
+        await later[0]
+
+    asyncio.run(serve())
+    assert sorted(record.route or "" for record in capture.records) == [
+        "/v1/completions",
+        "/v1/embeddings",
+    ]
+
+
 @pytest.mark.parametrize(
     "header",
     [
