@@ -35,7 +35,9 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
+# Without compiled code on disk, each of many processes would compile the replay.
 test: $(STAMP) ## Run all tests that need only pip, in minutes
+	@$(BIN)/python -m replay.compilation
 	@$(PYTEST) -m "not real" $(SECOND_TRY) $(SIDE_BY_SIDE) $(ARGS)
 
 test-real: $(STAMP) ## Run the tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
