@@ -1,18 +1,22 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
 With different corrections, a bill would count an engine's counters several times. Therefore, the
-database has one record for each sender. All collectors correct the sender's samples by this record:
+database has one record for each sender. All collectors correct the sender's samples by this record.
+Each message is handled on its own, because several machines can send samples of one replica, with
+different clocks:
 
 - The first correction of a sample becomes the record.
 - A collector uses the record if its own measurement is within `CHANGED_NS` of the record. This
   applies even if the measurement is too small to begin a correction.
 - A correction that differs by more than `CHANGED_NS` becomes the record.
 - A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms the record.
-- The record becomes 0 if a measurement does not confirm it, and the last confirmation by any
-  collector is older than `SUPPORTED_NS`.
+- The record becomes 0 if a measurement does not confirm it, and the message and the last
+  confirmation by any collector are more than `SUPPORTED_NS` apart. The message is the earlier one
+  after a clock was set back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
@@ -60,50 +64,62 @@ class _Sent(NamedTuple):
 
 def apply_sender_clock_corrections(
     connection: Connection,
-    tables: Sequence[tuple[Table, list[Row]]],
-    leads_ns: Mapping[str, int],
+    tables: Sequence[tuple[Table, Sequence[list[Row]]]],
+    leads_ns: Sequence[Mapping[str, int]],
 ) -> list[list[Row]]:
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        tables: tables with the senders' rows to store.
-        leads_ns: how far each replica's clock was measured to be ahead. Replicas without a
-            measurement are absent.
+        tables: tables with the senders' rows to store, one list for each message.
+        leads_ns: how far each replica's clock was measured to be ahead, for each message. Replicas
+            without a measurement are absent.
+
+    Returns: the corrected rows of all messages, for each table.
     """
-    unchanged = [rows for _, rows in tables]
+    unchanged = [list(chain.from_iterable(messages)) for _, messages in tables]
     if not any(unchanged):
         return unchanged
-    several = [(ColumnPositions.of(table, "replica"), rows) for table, rows in tables]
-    corrected = any(any(map(places.ahead_s, rows)) for places, rows in several)
+    several = [(ColumnPositions.of(table, "replica"), messages) for table, messages in tables]
+    corrected = any(
+        any(map(places.ahead_s, rows)) for (places, _), rows in zip(several, unchanged, strict=True)
+    )
     if not corrected and connection.execute(_ANY).first() is None:
         return unchanged
-    sent = _sent(several)
-    stored = _stored(connection, sent)
-    new = [
-        (replica, each.own_ns, each.at_unix_ns)
-        for replica, each in sent.items()
-        if each.own_ns and replica not in stored
+    sent = [
+        _sent((places, messages[number]) for places, messages in several)
+        for number in range(len(leads_ns))
     ]
+    stored = _stored(connection, {replica for each in sent for replica in each})
+    new: dict[str, _Sent] = {}
+    for replica, message in chain.from_iterable(each.items() for each in sent):
+        if message.own_ns and replica not in stored:
+            new.setdefault(replica, message)
+    records = dict(stored)
     if new:
-        dialects.of(connection.engine).inserting(connection.engine, SENDERS)(connection, new)
-        stored = _stored(connection, sent)  # another collector may have stored a record first
-    records = {
-        replica: _record(before, sent[replica], leads_ns.get(replica))
-        for replica, before in sorted(stored.items())
-    }
+        rows = [(replica, *message) for replica, message in new.items()]
+        dialects.of(connection.engine).inserting(connection.engine, SENDERS)(connection, rows)
+        stored |= _stored(connection, new)  # another collector may have stored a record first
+    together: list[list[Row]] = [[] for _ in tables]
+    for number, (messages_sent, leads) in enumerate(zip(sent, leads_ns, strict=True)):
+        shared_ns = {}
+        for replica, message in messages_sent.items():
+            if message.own_ns:
+                records.setdefault(replica, stored[replica])
+            if replica in records:
+                lead_ns = leads.get(replica)
+                record = records[replica] = _record(records[replica], message, lead_ns)
+                if _follows(record, message, lead_ns):
+                    shared_ns[replica] = record.ahead_ns
+        for rows, (places, messages) in zip(together, several, strict=True):
+            rows += [_corrected(places, row, shared_ns) for row in messages[number]]
     changed = [
         {"replica": replica, **record._asdict()}
-        for replica, record in records.items()
+        for replica, record in sorted(records.items())
         if record != stored[replica]
     ]
     if changed:
         dialects.of(connection.engine).upsert(connection, SENDERS, changed)
-    shared_ns = {
-        replica: record.ahead_ns
-        for replica, record in records.items()
-        if _follows(record, sent[replica], leads_ns.get(replica))
-    }
-    return [[_corrected(places, row, shared_ns) for row in rows] for places, rows in several]
+    return together
 
 
 def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
@@ -114,7 +130,7 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
     measured_ns = own_ns or lead_ns
     if measured_ns is not None and measured_ns > MIN_NS and _near(before, measured_ns):
         return _Record(before.ahead_ns, at_unix_ns) if silent_ns > _RENEWED_NS else before
-    if before.ahead_ns and lead_ns is not None and silent_ns > SUPPORTED_NS:
+    if before.ahead_ns and lead_ns is not None and abs(silent_ns) > SUPPORTED_NS:
         return _Record(0, at_unix_ns)
     return before
 
@@ -122,7 +138,7 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
 def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
     measured_ns = sent.own_ns or lead_ns
     if measured_ns is None:
-        return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
+        return bool(record.ahead_ns) and abs(sent.at_unix_ns - record.at_unix_ns) <= SUPPORTED_NS
     return _near(record, measured_ns)
 
 

@@ -240,9 +240,11 @@ class Writer:
             requests = [
                 row for each in group if each.requests for row in request_values(each.requests)
             ]
-            samples = [sample_values(row) for each in group for row in each.samples]
-            starts = [start_values(row) for each in group for row in each.starts]
-            gpus = [gpu_values(row) for each in group for row in each.gpus]
+            sent = [
+                (SAMPLES, [list(map(sample_values, each.samples)) for each in group]),
+                (STARTS, [list(map(start_values, each.starts)) for each in group]),
+                (GPUS, [list(map(gpu_values, each.gpus)) for each in group]),
+            ]
             in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             probes = [checked_values(row) for each in group for row in each.probes]
             operations = [checked_values(row) for each in group for row in each.operations]
@@ -258,8 +260,8 @@ class Writer:
                 )
                 samples, starts, gpus = apply_sender_clock_corrections(
                     connection,
-                    [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)],
-                    {name: lead for each in group for name, lead in each.leads_ns.items()},
+                    sent,
+                    [each.leads_ns for each in group],
                 )
                 if requests:
                     self._add_requests(connection, requests)

@@ -7,8 +7,9 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from store.retention import delete_older
+from store.row_values import gpu_values, sample_values
 from store.schema import GPUS, SAMPLES, STARTS
-from store.sender_clocks import SENDERS
+from store.sender_clocks import SENDERS, apply_sender_clock_corrections
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -120,6 +121,38 @@ def test_a_clock_that_was_set_right_is_not_corrected(engine: Engine, submit: Sub
     for number, (ahead_s, lead_s) in enumerate([(60.5, 60.5), (None, -0.1), (60.0, 60.0)]):
         submit(ahead_s, number, lead_s=lead_s)
     assert corrections(engine) == [60.5, None, 60.5]
+
+
+def test_a_collector_that_started_after_a_clock_was_set_back_does_not_correct_it(
+    engine: Engine, submit: Submit
+) -> None:
+    """The last confirmation is 2 h later than the new samples, on the sender's clock."""
+    for number, ahead_s, lead_s in [(7_200, 7_200.0, 7_200.0), (40, None, -0.1), (41, None, None)]:
+        submit(ahead_s, number, lead_s=lead_s)
+    assert corrections(engine) == [None, None, 7_200.0]
+    submit(7_200.0, 7_242, lead_s=7_200.0)
+    submit(None, 43)
+    assert corrections(engine) == [None, None, None, 7_200.0, 7_200.0]
+
+
+@pytest.mark.parametrize("lead_ns", [-(10**7), None])
+def test_a_correction_of_a_gpu_sample_moves_no_engine_sample_of_the_same_commit(
+    engine: Engine,
+    sample_row: Callable[..., EngineSample],
+    gpu_row: Callable[..., GpuSample],
+    lead_ns: int | None,
+) -> None:
+    """The GPU exporter's clock is 5 s ahead. The engine's clock is correct."""
+    at: dict[str, Any] = {"replica": "a", "at_unix_ns": SENT_NS}
+    sampled = sample_values(sample_row(started_unix_ns=STARTED_NS, **at))
+    gpu = gpu_values(gpu_row(**at, clock_ahead_s=5.0))
+    with engine.begin() as connection:
+        samples, gpus = apply_sender_clock_corrections(
+            connection,
+            [(SAMPLES, [[sampled], []]), (GPUS, [[], [gpu]])],
+            [{} if lead_ns is None else {"a": lead_ns}, {}],
+        )
+    assert (samples, gpus) == ([sampled], [gpu])
 
 
 @pytest.mark.parametrize("ahead_s", [None, 7.0])
