@@ -41,12 +41,13 @@ _OPTIONS = (
     setting(
         "--dcgm-every",
         group="GPUs",
-        type=Duration("1s", "60s"),
+        # half of GAP_S (telemetry/billing_data.py), because energy is not counted over longer gaps
+        type=Duration("1s", "30s"),
         default="5s",
         show_default=True,
         metavar="DURATION",
         help=(
-            "Interval between scrapes of a dcgm-exporter, from 1s to 60s. It reads its GPUs every"
+            "Interval between scrapes of a dcgm-exporter, from 1s to 30s. It reads its GPUs every"
             " 30 s by default; -c 1000 makes it read them every second."
         ),
     ),

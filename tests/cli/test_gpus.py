@@ -154,7 +154,8 @@ def test_an_exporters_gpus_are_shown(
     [
         (["up", "--gpus", "some"], ["--gpus", "some", "auto"]),
         (["collect", "--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
-        (["gpus", "--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
+        (["gpus", "--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 30s"]),
+        (["gpus", "--gpus", "off", "--dcgm-every", "60s"], ["--dcgm-every", "60s", "1s to 30s"]),
         (["gpus", "--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
         (["up", "--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "already"]),
         (["gpus", "--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
