@@ -140,7 +140,7 @@ def _apportioned(
 
     Args:
         longest_s: maps the start of each hour (unix seconds) to the duration of its longest
-            request. The key −1 is the hour before the window.
+            request. The key −1 is the 3,600 s before the window.
 
     Returns: the cells, and whether the rows of all requests that span an hour's end still exist.
     """
@@ -152,7 +152,7 @@ def _apportioned(
     whole = True
     for edge in (start, *inner, end):
         hour = (edge - 1) // hour_ns * HOUR_S
-        reach_s = min(longest_s.get(-1 if edge == start else hour, 0.0), _LONGEST_S)
+        reach_s = min(_longest_s_before(edge, start, longest_s), _LONGEST_S)
         if not reach_s > 0:
             continue
         from_ns = max(0, edge - int((reach_s + 1) * SECOND_NS))
@@ -182,6 +182,16 @@ def _apportioned(
         ),
         whole,
     )
+
+
+def _longest_s_before(edge: int, start: int, longest_s: Mapping[int, float]) -> float:
+    """The duration of the longest request in the hour before `edge`, or more. This hour overlaps
+    two hours of the clock if `edge` is not on the hour."""
+    first = edge - HOUR_S * SECOND_NS
+    hours = [-1] if first < start else []
+    if edge > start:
+        hours += range(first // SECOND_NS // HOUR_S * HOUR_S, edge // SECOND_NS, HOUR_S)
+    return max((longest_s.get(hour, 0.0) for hour in hours), default=0.0)
 
 
 def _over_the_edge(

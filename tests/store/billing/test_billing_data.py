@@ -64,6 +64,36 @@ def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled
     assert seconds(engine, HOUR_S + 3_600, HOUR_S + 3_600 + 60) == pytest.approx({3_600: 6.0})
 
 
+@pytest.mark.parametrize("rolled", [True, False])
+def test_two_bills_share_a_request_of_an_earlier_hour(
+    sqlite: Engine, request_row: Requests, rolled: bool
+) -> None:
+    """It runs for half an hour, up to 20 minutes after an hour's end. The bills meet in these 20
+    minutes, and the later hour's own requests are short."""
+    at: dict[str, Any] = {"replica": "r", "frontend_s": 0.0, "queue_s": 0.0, "prefill_s": 0.0}
+    put(
+        sqlite,
+        request_row(
+            1,
+            received_unix_ns=(HOUR_S + 3_000) * NS,
+            **at,
+            decode_s=1_800.0,
+            e2e_s=1_800.0,
+            billed_s=1_800.0,
+        ),
+        request_row(
+            2, received_unix_ns=(HOUR_S + 3_605) * NS, **at, decode_s=1.0, e2e_s=1.0, billed_s=1.0
+        ),
+    )
+    if rolled:
+        build_marked(sqlite, HOUR_S + 10_000)
+    assert seconds(sqlite, HOUR_S, HOUR_S + 4_200) == pytest.approx({0: 600.0, 3_600: 601.0})
+    assert seconds(sqlite, HOUR_S + 4_200, HOUR_S + 7_200) == pytest.approx({3_600: 600.0})
+    assert seconds(sqlite, HOUR_S + 3_300, HOUR_S + 4_200) == pytest.approx(
+        {0: 300.0, 3_600: 601.0}
+    )
+
+
 def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requests) -> None:
     put(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     build_marked(engine, HOUR_S + 10_000)
