@@ -136,7 +136,12 @@ class Owners(Listener):
             }
         return {
             pid: replica_of(
-                machine.ancestry(pid), by_pid, self._host, machine.hostname, machine.children
+                machine.ancestry(pid),
+                by_pid,
+                self._host,
+                machine.hostname,
+                machine.children,
+                machine.clock_step_s,
             )
             for pid in pids
         }
@@ -153,7 +158,11 @@ class Owners(Listener):
             if process is None or process.contained:
                 continue
             by_pid = {each.process: [each]}
-            if replica_of([process], by_pid, self._host, self._processes.hostname) is None:
+            machine = self._processes
+            known = replica_of(
+                [process], by_pid, self._host, machine.hostname, clock_step_s=machine.clock_step_s
+            )
+            if known is None:
                 continue
             variable = self._processes.visible_devices(process.pid)
             for gpu in visible(variable, local) if variable else ():

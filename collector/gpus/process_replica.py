@@ -44,6 +44,7 @@ def replica_of(
     here: str,
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[HostProcess]] = lambda _pid: (),
+    clock_step_s: float = 0.0,
 ) -> str | None:
     """The replica of a process, or None if it is uncertain.
 
@@ -52,6 +53,8 @@ def replica_of(
         engines: maps process ids to the processes that engines reported.
         here: this machine's host name.
         hostname: returns the host name of the container of a process.
+        clock_step_s: how far the system clock was set forward since the boot time was read. An
+            engine that started later reports its start on the changed clock.
     """
     branch: HostProcess | None = None
     for process in ancestry:
@@ -60,7 +63,7 @@ def replica_of(
             related += [each for each in children(process.pid) if _siblings(each, branch)]
         for each in related:
             host = hostname(each.pid) if each.contained else here
-            found = _only_candidate(_candidates(each, engines), host)
+            found = _only_candidate(_candidates(each, engines, clock_step_s), host)
             if found is not None:
                 return found
         branch = process
@@ -89,9 +92,11 @@ def server_of(
     return None
 
 
-def _candidates(process: HostProcess, engines: Mapping[int, Sequence[EngineProcess]]) -> set[str]:
+def _candidates(
+    process: HostProcess, engines: Mapping[int, Sequence[EngineProcess]], clock_step_s: float
+) -> set[str]:
     same_pid = engines.get(process.own_pid, ())
-    return {each.replica for each in same_pid if _started_together(each, process)}
+    return {each.replica for each in same_pid if _started_together(each, process, clock_step_s)}
 
 
 def _siblings(one: HostProcess, other: HostProcess) -> bool:
@@ -100,11 +105,11 @@ def _siblings(one: HostProcess, other: HostProcess) -> bool:
     return abs(one.started_unix_s - other.started_unix_s) <= TOGETHER_S
 
 
-def _started_together(engine: EngineProcess, process: HostProcess) -> bool:
+def _started_together(engine: EngineProcess, process: HostProcess, clock_step_s: float) -> bool:
     if engine.started_unix_ns is None or process.started_unix_s is None:
         return True
     later_s = engine.started_unix_ns / 1e9 - process.started_unix_s
-    return -BEFORE_S <= later_s <= AFTER_S
+    return any(-BEFORE_S <= later_s - step_s <= AFTER_S for step_s in (0.0, clock_step_s))
 
 
 def _only_candidate(candidates: set[str], host: str | None) -> str | None:

@@ -6,9 +6,12 @@ other variables may contain secrets. Source: proc(5).
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from telemetry.corroborated_time import since_boot_ns
 
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
@@ -24,6 +27,8 @@ class HostProcess(NamedTuple):
     """A process, with its id in Tailspan's namespace and its id in its own namespace.
 
     `contained` is true if its namespace is nested in Tailspan's namespace, as in a container.
+    `started_unix_s` uses the boot time that was read first, so that a change of the system clock
+    does not change it.
     """
 
     pid: int
@@ -33,13 +38,36 @@ class HostProcess(NamedTuple):
     program: str | None = None
 
 
-class HostProcesses:
-    """Reads processes."""
+def _clock_offset_ns() -> int:
+    return time.time_ns() - since_boot_ns()
 
-    def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
+
+class HostProcesses:
+    """Reads processes.
+
+    Args:
+        clock_offset_ns: returns the system clock's time minus the time since boot.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/proc"),
+        ticks_per_s: float | None = None,
+        clock_offset_ns: Callable[[], int] = _clock_offset_ns,
+    ) -> None:
         self._root = root
         self._ticks_per_s = ticks_per_s or os.sysconf("SC_CLK_TCK")
+        self._clock_offset_ns = clock_offset_ns
         self._booted_s: float | None = None
+        self._first_offset_ns = 0
+
+    @property
+    def clock_step_s(self) -> float:
+        """How far the system clock was set forward since the boot time was read. It is negative if
+        the clock was set back."""
+        if self._booted_s is None:
+            return 0.0
+        return (self._clock_offset_ns() - self._first_offset_ns) / 1e9
 
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
         """Yield a process, its parent, and so on. Process 1 of the machine is omitted. Process 1 of
@@ -145,6 +173,7 @@ class HostProcesses:
         try:
             if self._booted_s is None:
                 self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
+                self._first_offset_ns = self._clock_offset_ns()
             stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
             # The process name in parentheses may contain any character.
             ticks = int(stat.rpartition(")")[2].split()[19])

@@ -4,12 +4,13 @@ import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import MAX_KNOWN, SILENT_NS, Owners
+from collector.gpus.processes import HostProcesses
 from collector.gpus.reader import GpuReading
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Source
 from tests.collector.conftest import WallClock
-from tests.collector.gpus.conftest import BOOTED_S, NOW_UNIX_NS, FakeProc
+from tests.collector.gpus.conftest import BOOTED_S, NOW_UNIX_NS, TICKS_PER_S, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
 
 HERE = "gpu-host"
@@ -54,6 +55,29 @@ def test_a_gpu_belongs_to_the_replica_whose_workers_use_it(owners: Owners) -> No
     assert isinstance(first, GpuSample)
     assert (first.replica, first.foreign_processes) == ("gpu-host:8000", 0)
     assert (last.replica, last.gpu, last.power_w) == ("gpu-host:8001", "GPU-2", 300.0)
+
+
+@pytest.mark.parametrize("step_s", [-10, 7_200])
+def test_a_server_that_starts_after_a_change_of_the_clock_is_found(
+    proc: FakeProc, present: WallClock, step_s: int
+) -> None:
+    """A server reports its start on the clock of that moment."""
+    offsets_ns = [BOOTED_S * 10**9]
+    machine = HostProcesses(proc.root, TICKS_PER_S, lambda: offsets_ns[-1])
+    owners = Owners(HERE, machine, configured_owners_of([]), present)
+    proc.add(60, 50)
+    owners.on_stored([], [engine("gpu-host:8000", 60)])
+    before = reading("GPU-1", processes=frozenset({60}))
+    assert own(owners, before) == {"GPU-1": ("gpu-host:8000", 0)}
+    offsets_ns.append((BOOTED_S + step_s) * 10**9)
+    proc.add(80, 50)
+    started_ns = (BOOTED_S + 100 + step_s) * 10**9
+    owners.on_stored([], [engine("gpu-host:8001", 80, started_unix_ns=started_ns)])
+    after = reading("GPU-2", processes=frozenset({80}))
+    assert own(owners, before, after) == {
+        "GPU-1": ("gpu-host:8000", 0),
+        "GPU-2": ("gpu-host:8001", 0),
+    }
 
 
 def test_foreign_processes_on_a_gpu_are_counted(owners: Owners, proc: FakeProc) -> None:
