@@ -6,6 +6,7 @@ and statements that write. It also refuses tables without a rule in `store.acces
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -72,6 +73,15 @@ def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     A query must not return this column, because it contains ids of hidden requests.
     """
     return ids._annotate({COMPARED: True})
+
+
+@cache
+def with_all_rows(table: Table) -> FromClause:
+    """The table with hidden rows, for comparisons. It is cached, so that statements stay equal.
+
+    A query must not return its columns.
+    """
+    return table.alias(f"{RAW}{table.name}")
 
 
 def cache_key(engine: Engine) -> str:
@@ -155,6 +165,8 @@ class _Rewriter:
         return self._replaced[key]
 
     def _subquery(self, table: Table, name: str) -> FromClause:
+        if name.startswith(RAW):
+            return with_all_rows(table)
         rule = RULES.get(table.name)
         if rule is None:
             raise NotAllowed(f"a reader cannot read the table {table.name}")
@@ -171,6 +183,9 @@ class _Rewriter:
             names = [str(getattr(each, "name", "")) for each in select.exported_columns]
             if any(name == EVERY or name.startswith(RAW) for name in names):
                 raise NotAllowed("a reader cannot select all columns")
+            tables = select.columns_clause_froms if isinstance(select, Select) else []
+            if any(str(getattr(each, "name", "")).startswith(RAW) for each in tables):
+                raise NotAllowed("a reader cannot select from all rows")
         while waiting:
             element = waiting.pop()
             if id(element) in own:

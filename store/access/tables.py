@@ -23,8 +23,8 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""Prefix of columns with the ids of all requests, including hidden requests. Only
-`store.requests.best_source` compares them. No query returns them."""
+"""Prefix of columns with the ids of all requests, and of tables with all rows, including hidden
+ones. Only `store.requests.best_source` compares them. No query returns them."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")

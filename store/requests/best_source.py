@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, func, or_, select, tuple_
 
-from store.access.restricted import compared
+from store.access.restricted import compared, with_all_rows
 from store.schema import LOOKUPS, REQUESTS
 from telemetry.cache_lookups import CacheKind, CacheResult
 from telemetry.probes import PROBE_TENANT
@@ -69,18 +69,19 @@ def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
     """The SQL condition that excludes clients' calls that a cache answered.
 
-    Hits in caches of embeddings do not count, because they do not answer a call.
+    Hits in caches of embeddings do not count, because they do not answer a call. Hits that the
+    reader may not see count, because a lookup often has no tenant or model of its own.
     """
-    call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
-    hits = select(*call).where(
-        LOOKUPS.c.result == CacheResult.HIT.value,
-        or_(LOOKUPS.c.kind.is_(None), LOOKUPS.c.kind != CacheKind.EMBEDDING.value),
+    lookups = with_all_rows(LOOKUPS).c
+    hits = select(lookups.trace_id, lookups.parent_span_id).where(
+        lookups.result == CacheResult.HIT.value,
+        or_(lookups.kind.is_(None), lookups.kind != CacheKind.EMBEDDING.value),
         # with a NULL in the list, NOT IN selects no row
-        LOOKUPS.c.parent_span_id.is_not(None),
-        LOOKUPS.c.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
-        LOOKUPS.c.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
+        lookups.parent_span_id.is_not(None),
+        lookups.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
+        lookups.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
     )
-    return tuple_(REQUESTS.c.trace_id, REQUESTS.c.span_id).not_in(hits)
+    return tuple_(compared(REQUESTS.c.trace_id), compared(REQUESTS.c.span_id)).not_in(hits)
 
 
 def _not_reported_by(

@@ -27,9 +27,11 @@ from store.access.restricted import (
     compared,
     restricted,
     rewritten,
+    with_all_rows,
     with_masked_rows,
 )
 from store.access.tables import RULES
+from store.cache_lookups import lookup_count
 from store.columns.request_columns import request_columns
 from store.connections import read_columns
 from store.database import open_database
@@ -43,8 +45,9 @@ from store.queries import (
     select_requests,
 )
 from store.requests.lookup import find_requests
-from store.schema import REQUESTS
+from store.schema import LOOKUPS, REQUESTS
 from store.writer import Writer
+from telemetry.cache_lookups import CacheLookup, CacheResult
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.store.conftest import put
 
@@ -151,6 +154,41 @@ REFUSED: list[Callable[[Connection], object]] = [
     lambda c: c.execute(REQUESTS.update().values(tenant="acme")),
     lambda c: c.execute(REQUESTS.insert().values(tenant="acme")),
 ]
+
+
+def test_a_call_that_a_cache_answered_is_no_request_for_any_reader(engine: Engine) -> None:
+    """The lookup has no tenant, so a reader who may see some tenants cannot see the lookup."""
+    calls = [
+        replace(_request(20 + number, tenant=tenant), source=Source.CLIENT, basis=Basis.CLIENT)
+        for number, tenant in enumerate(("acme", "globex"))
+    ]
+    lookups = [
+        CacheLookup(
+            trace_id=call.trace_id,
+            span_id="b" * 16,
+            parent_span_id=call.span_id,
+            at_unix_ns=call.received_unix_ns,
+            duration_s=0.01,
+            result=CacheResult.HIT,
+            cache="gptcache",
+        )
+        for call in calls
+    ]
+    before = [
+        request_count(each, WINDOW)
+        for each in (restricted(engine, ACME), with_masked_rows(restricted(engine, ACME)))
+    ]
+    put(engine, *calls, *lookups)
+    acme = restricted(engine, ACME)
+    assert lookup_count(acme, WINDOW) == 0
+    assert [request_count(each, WINDOW) for each in (acme, with_masked_rows(acme))] == before
+
+
+def test_hidden_rows_are_not_returned_by_mistake(sqlite: Engine) -> None:
+    hidden = with_all_rows(LOOKUPS)
+    for each in (select(hidden.c.trace_id), select(func.max(hidden.c.at_unix_ns))):
+        with pytest.raises(NotAllowed, match="cannot select from all rows"):
+            rewritten(restricted(sqlite, ACME), each)
 
 
 def test_what_cannot_be_restricted_is_refused(sqlite: Engine) -> None:
