@@ -49,11 +49,21 @@ continues with the rollups."""
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """The retention of each kind of data. Data whose retention is None is kept for ever."""
+    """The retention of each kind of data. Data whose retention is None is kept for ever.
+
+    Rollups are kept at least as long as rows. A late row changes the rollups of its minute and
+    hour, and an hour's rollup can only be built while the rollups of all its minutes exist.
+    """
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
     hours_ns: int | None = KEEP_HOURS_NS
+
+    def __post_init__(self) -> None:
+        """Raise the retention of rollups to the retention of rows."""
+        for name in ("minutes_ns", "hours_ns"):
+            both = self.rows_ns, getattr(self, name)
+            object.__setattr__(self, name, None if None in both else max(both))
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:

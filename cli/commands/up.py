@@ -130,7 +130,8 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help="Delete rollups per minute older than this. Rollups replace deleted requests.",
+    help="Delete rollups per minute older than this. Rollups replace deleted requests, and are kept"
+    " at least as long as --keep-rows.",
 )
 @setting(
     "--keep-hours",

@@ -13,6 +13,7 @@ from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import deleted_until_unix_ns, newest_unix_ns
 from store.rollups.bucket_builder import build_marked
+from store.rollups.queries import rollups
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
@@ -79,6 +80,24 @@ def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
         assert kept_after(engine, clock) == left
         time.wait(HOUR_NS)
     assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
+
+
+@pytest.mark.parametrize("rows_ns", [30 * DAY_NS, None], ids=["30 days", "forever"])
+def test_a_late_row_is_counted_with_the_rest_of_its_hour_while_rows_are_kept(
+    engine: Engine, rows_ns: int | None
+) -> None:
+    """The rollups of its hour's minutes are older than their own retention."""
+    keep = RetentionPeriods(rows_ns, minutes_ns=DAY_NS, hours_ns=2 * DAY_NS)
+    clock = started(engine, Time())
+    asyncio.run(retain(engine, keep, clock))
+    hour_ns = (START_NS - 145 * HOUR_NS) // HOUR_NS * HOUR_NS
+    late = a_request(1_000, received_unix_ns=hour_ns + 60 * S)
+    with Writer(engine) as writer:
+        writer.submit([late], []).result(10)
+    asyncio.run(retain(engine, keep, clock))
+    found = rollups(engine, Window(hour_ns, hour_ns + HOUR_NS))
+    assert found is not None
+    assert int(found.sums(()).requests.sum()) == 2
 
 
 def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine) -> None:
