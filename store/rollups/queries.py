@@ -191,7 +191,7 @@ class Rollups:
                     self.simulated |= simulated
                     loaded[grouping].append((np.full(sums.cells.size, start), sums))
         self._unnamed.clear()
-        self._older = 0 in loaded
+        self._older = 0 in loaded and self._grouping() != 0
         found: list[RollupSums] = []
         cells: list[IntArray] = []
         for grouping, several in loaded.items():

@@ -22,6 +22,7 @@ from store.rollups import names as names_module
 from store.rollups.bucket_builder import build_marked
 from store.rollups.coded_labels import LabelSet
 from store.rollups.fair_share import fair_share
+from store.rollups.incomplete_groups import IncompleteGroups
 from store.rollups.label_sets import LabelSets
 from store.rollups.label_storage import label_sets_since, load_names
 from store.rollups.marks import begin
@@ -328,6 +329,30 @@ def test_a_name_that_was_given_later_is_incomplete_before(
     unnamed = asked(engine, day, equals={"tenant": "elsewhere"})
     assert unnamed.sums(()).requests.tolist() == []
     assert unnamed.hidden().requests == 2
+
+
+@pytest.mark.parametrize("grant", [Grant(frozenset({"t0"})), Grant(None, frozenset({"m"}))])
+def test_groups_by_several_labels_are_complete_for_a_limited_reader(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    monkeypatch: pytest.MonkeyPatch,
+    grant: Grant,
+) -> None:
+    write(*fleet(request_row, 60, tenants=4, replicas=3))
+    build_marked(engine, LATER_S)
+    limited = restricted(engine, Access.of([grant]))
+    question = asked(limited, by=("tenant", "replica"))
+    question.sums(())
+    assert question.hidden() == IncompleteGroups()
+
+    # with too many combinations, they are incomplete
+    _limit_sets(monkeypatch, 2)
+    write(request_row(1_000, received_unix_ns=START_S * S, tenant="t0", model="m"))
+    build_marked(engine, LATER_S)
+    question = asked(limited, by=("tenant", "replica"))
+    question.sums(())
+    assert question.hidden().groups
 
 
 def test_rollups_of_an_older_version_are_still_read(
