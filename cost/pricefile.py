@@ -20,6 +20,7 @@ from cost.prices import (
     PriceOrigin,
     ReplicaPrice,
 )
+from telemetry.bounded_yaml import load_yaml
 
 ENVIRONMENT_KEY = "TAILSPAN_PRICES"
 DEFAULTS = Path(__file__).with_name("prices.yaml")
@@ -68,7 +69,7 @@ def parse_prices(written: str, file: str) -> PriceList:
         PriceError: the text is invalid.
     """
     try:
-        document = yaml.safe_load(written)
+        document = load_yaml(written)
     except yaml.YAMLError as error:
         raise PriceError(f"{file}: not valid YAML: {error}") from error
     if document is None:

@@ -19,9 +19,11 @@ from collector.errors import SecurityError
 from collector.normalise.values import MAX_TEXT_CHARS
 from collector.scrape.credentials import OPEN, TargetCredentials
 from collector.scrape.failure_reasons import DiscoveryError
+from telemetry.bounded_yaml import MAX_EXPANDED_CHARACTERS, load_yaml
+from telemetry.printable import printable
 
 MAX_TARGETS: Final = 1_000
-MAX_FILE_BYTES: Final = 4 * 2**20
+MAX_FILE_BYTES: Final = MAX_EXPANDED_CHARACTERS
 LOOKUP_S: Final = 5.0
 PATH: Final = "/metrics"
 ALLOWED: Final = (
@@ -67,7 +69,8 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise ValueError(f"{given!r}: {error}; allowed: {ALLOWED}") from error
+        why = printable(str(error), MAX_TEXT_CHARS)
+        raise ValueError(f"{_shown(given)}: {why}; allowed: {ALLOWED}") from error
     if parts.username is not None or parts.password is not None:
         raise ValueError("an address must not contain credentials, because addresses are logged")
     if (
@@ -76,7 +79,7 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
         or (plus and kind not in ("dns", "dnssrv"))
         or parts.fragment
     ):
-        raise ValueError(f"{given!r} is not an address to scrape; allowed: {ALLOWED}")
+        raise ValueError(f"{_shown(given)} is not an address to scrape; allowed: {ALLOWED}")
     access.may_go(parts.scheme, host)
     path = (parts.path if parts.path not in ("", "/") else PATH) + (
         f"?{parts.query}" if parts.query else ""
@@ -85,7 +88,7 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
         url = f"{parts.scheme}://{parts.netloc}{path}"
         return Fixed(given, (Target(url, parts.netloc, access=access),))
     if kind == "dns" and port is None:
-        raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
+        raise ValueError(f"{_shown(given)}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
         # Requests are sent to IP addresses, but a certificate contains the host name.
         access = replace(access, server_name=host)
@@ -181,7 +184,7 @@ class File:
                 text = file.read(MAX_FILE_BYTES + 1)
             if len(text) > MAX_FILE_BYTES:
                 raise DiscoveryError(f"{self.path}: more than {MAX_FILE_BYTES} bytes")
-            given = json.loads(text) if self.path.suffix == ".json" else yaml.safe_load(text)
+            given = json.loads(text) if self.path.suffix == ".json" else load_yaml(text)
         except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
             why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             raise DiscoveryError(f"{self.path}: {why}") from error
@@ -207,7 +210,7 @@ class File:
         for label in ("replica", "region"):
             value = labels.get(label)
             if value is not None and not isinstance(value, str):
-                raise DiscoveryError(f"{where}.labels.{label}: {value!r} is not a text")
+                raise DiscoveryError(f"{where}.labels.{label}: {_shown(value)} is not a text")
             names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
         try:
             access = TargetCredentials.of_labels(
@@ -218,7 +221,7 @@ class File:
         found = []
         for target in group["targets"]:
             if not isinstance(target, str) or "://" in target or not isinstance(path, str):
-                raise DiscoveryError(f"{where}: {target!r} is not HOST:PORT")
+                raise DiscoveryError(f"{where}: {_shown(target)} is not HOST:PORT")
             try:
                 plain = _fixed_target(f"{scheme}://{target}{path}", access)
             except ValueError as error:
@@ -227,11 +230,15 @@ class File:
             replica = names["replica"]
             if replica is not None and several:
                 raise DiscoveryError(
-                    f"{where}.labels.replica: {replica!r} names several targets; give each target"
-                    " its own group"
+                    f"{where}.labels.replica: {_shown(replica)} names several targets; give each"
+                    " target its own group"
                 )
             found.append(plain._replace(replica=replica or plain.replica, region=names["region"]))
         return found
+
+
+def _shown(value: object) -> str:
+    return printable(repr(value), MAX_TEXT_CHARS)
 
 
 def _fixed_target(url: str, access: TargetCredentials) -> Target:

@@ -7,6 +7,10 @@ from cost.errors import PriceError
 from cost.pricefile import DEFAULTS, load_prices, parse_prices, prices_in_force
 
 H100 = "NVIDIA H100 80GB HBM3"
+ALIASES = "\n".join(
+    ["- &a0 [a]", *(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+)
+"""10 billion characters, if each alias is replaced by its value."""
 
 
 def test_every_default_price_has_its_source_page_and_date() -> None:
@@ -81,6 +85,7 @@ def test_a_users_entries_precede_the_defaults(tmp_path: Path) -> None:
         ("managed: [{match: a, provider: p}]", "managed[0].model: None; allowed: a text"),
         ("[", "f.yaml: not valid YAML"),
         ("7", "f.yaml: the file: 7; allowed: a mapping"),
+        (ALIASES, "f.yaml: not valid YAML: more than 4,194,304 characters"),
     ],
 )
 def test_an_error_contains_file_key_value_and_the_allowed_values(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUDPServer
+from typing import Any
 
 import dns.asyncresolver
 import dns.message
@@ -116,6 +117,34 @@ def test_the_targets_file_is_read_each_time(tmp_path: Path, kind: str) -> None:
     ]
     path.write_text(write(GROUPS[:1]))
     assert len(found(File(path))) == 1
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"targets": [["x" * 10**6]]},
+        {"targets": ["http://" + "x" * 10**6]},
+        {"targets": ["[" + "x" * 10**6]},
+        {"targets": ["x:1"], "labels": {"region": ["x" * 10**6]}},
+        {"targets": ["x:1"], "labels": {"__scheme__": ["x" * 10**6]}},
+        {"targets": ["x:1", "y:1"], "labels": {"replica": "x" * 10**6}},
+    ],
+)
+def test_a_message_about_a_long_value_is_short(tmp_path: Path, group: dict[str, Any]) -> None:
+    path = tmp_path / "targets.json"
+    path.write_text(json.dumps([group]))
+    with pytest.raises(DiscoveryError) as refused:
+        found(File(path))
+    assert len(str(refused.value)) < 1_000
+
+
+def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
+    """The value would have 10 billion characters."""
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    path = tmp_path / "targets.yaml"
+    path.write_text("\n  ".join(["- a0: &a0 [a]", *levels, "targets: [*a9]"]))
+    with pytest.raises(DiscoveryError, match="more than 4,194,304 characters"):
+        found(File(path))
 
 
 @pytest.mark.parametrize(
