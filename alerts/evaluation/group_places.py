@@ -6,6 +6,7 @@ stored candidates are limited:
 - A free place goes to the group that had requests in the most hours.
 - A group loses its place only to a group with more than twice as many hours. For the group without
   a place, only the last day counts.
+- A new group in `reserved` takes the place of the group with the fewest hours, if no place is free.
 - A group with an open incident, or in the objective's `reserved`, keeps its place.
 """
 
@@ -104,6 +105,9 @@ def assign_places(
         (each for each in placed_hours if each not in fixed), key=lambda each: -placed_hours[each]
     )
     free = places - len(placed_hours)
+    while free < 0 and weakest:  # `fixed` has grown
+        removed.append(weakest.pop())
+        free += 1
     for group in candidates.ranked():
         if group in placed_hours:
             continue
@@ -214,13 +218,12 @@ class GroupPlaces:
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
-        hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
-        if len(placed) >= self._places:
-            kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
-            for group, key in placed.items():
-                # Only `candidates` has the hours of groups in `other`, and hours that are not
-                # stored yet.
-                hours[group] = max(kept[key], candidates.hours(group))
+        kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
+        hours: dict[Group, int] = dict.fromkeys(goodput.reserved, 0)
+        for group, key in placed.items():
+            # Only `candidates` has the hours of groups in `other`, and hours that are not stored
+            # yet.
+            hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)
         for group in changes.removed:
@@ -258,7 +261,8 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
         add_candidates(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
-        placed |= set(assign_places(candidates, dict.fromkeys(placed, 0)).placed)
+        reserved = dict.fromkeys(placed, 0)
+        placed |= set(assign_places(candidates, reserved, frozenset(reserved)).placed)
     known = tuple(sorted(placed))
     return tuple(objective.of_group(each, known) for each in (other, *known))
 

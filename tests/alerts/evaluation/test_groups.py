@@ -168,6 +168,43 @@ def test_a_group_that_loses_its_place_loses_no_request(
     assert sum(each.events for each in found.values()) == len(rows) + len(lasting)
 
 
+def test_a_burst_of_new_names_takes_no_place_from_an_active_group(
+    engine: Engine, request_row: Row, few_places: int
+) -> None:
+    """One place is free. Only this place goes to an invented name."""
+    store(engine, day(request_row, acme=10, globex=10))
+    evaluator = Evaluator(engine, [own()])
+    evaluator.evaluate(END_S)
+    burst = [
+        request_row(received_unix_ns=(END_S + at) * S, tenant=f"x{at}", ttft_s=9.0)
+        for at in range(20)
+    ]
+    store(engine, burst)
+    evaluator.evaluate(END_S + 600)
+    found = stored(engine, own(), 0, END_S + 600)
+    assert {"acme", "globex"} <= set(found)
+    assert len(found) == few_places + 1
+
+
+def test_new_reserved_groups_take_the_places_of_the_least_active_groups(
+    engine: Engine, request_row: Row, few_places: int
+) -> None:
+    store(engine, day(request_row, acme=10, globex=10))
+    store(engine, [request_row(received_unix_ns=(END_S - 60) * S, tenant="rare")])
+    Evaluator(engine, [own()]).evaluate(END_S)
+    reserving = own(reserved=["vip"])
+    Evaluator(engine, [reserving]).evaluate(END_S + 600)
+    assert set(stored(engine, reserving, 0, END_S)) == {OTHER, "acme", "globex", "vip"}
+
+
+def test_before_the_first_evaluation_reserved_groups_have_their_places(
+    engine: Engine, request_row: Row
+) -> None:
+    names = [f"vip{at}" for at in range(groups.PLACES)]
+    store(engine, day(request_row, acme=10))
+    assert set(stored(engine, own(reserved=names), 0, END_S)) == {OTHER, *names}
+
+
 def test_a_reserved_group_has_a_place_before_its_first_request(
     engine: Engine, request_row: Row
 ) -> None:
