@@ -116,12 +116,13 @@ class Evaluator:
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
+        self.places.update(self._objectives, now_s)
         for objective in self._objectives:
             if not isinstance(objective.indicator, GoodEvents):
                 continue
             each_group: tuple[Objective, ...] = (objective,)
             if objective.indicator.by:
-                each_group = self.places.update(objective, now_s)
+                each_group = self.places.groups_of(objective)
             count = cached(self._count)
             for each in each_group:
                 assert isinstance(each.indicator, GoodEvents)

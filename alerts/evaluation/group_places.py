@@ -8,10 +8,12 @@ stored candidates are limited:
   a place, only the last day counts.
 - A new group in `reserved` takes the place of the group with the fewest hours, if no place is free.
 - A group with an open incident, or in the objective's `reserved`, keeps its place.
+
+Objectives with the same `where`, `good` and `by` share their counts, so they share their places.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -177,35 +179,33 @@ class GroupPlaces:
 
     def read(self, objectives: Iterable[Objective]) -> None:
         """Load from the store which groups have a place, before the first evaluation."""
-        for each in objectives:
-            if isinstance(each.indicator, GoodEvents) and each.indicator.by:
-                self._remember(each.indicator, groups_of(self._engine, each))
+        for shared in _shared(objectives):
+            self._remember(shared.goodput)
 
     def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
         """Groups that had a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
-    def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """One objective for each group with a place, `other` first. Places are assigned again every
-        `EVERY_S`."""
-        goodput = objective.indicator
-        assert isinstance(goodput, GoodEvents)
-        looked_s = self._looked_s.get(goodput.digest)
-        if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
-            self._assign(objective, goodput, now_s, looked_s)
-            self._looked_s[goodput.digest] = now_s
-        found = groups_of(self._engine, objective)
-        self._remember(goodput, found)
-        return found
+    def groups_of(self, objective: Objective) -> tuple[Objective, ...]:
+        """One objective for each group that had a place at the last update, `other` first."""
+        assert isinstance(objective.indicator, GoodEvents)
+        return _each_group(objective, self.placed(objective.indicator))
 
-    def _remember(self, goodput: GoodEvents, found: Sequence[Objective]) -> None:
-        part = found[0].indicator.part if isinstance(found[0].indicator, GoodEvents) else None
-        assert part is not None
-        self._known[goodput.digest] = part.groups
+    def update(self, objectives: Iterable[Objective], now_s: int) -> None:
+        """Assign the places again every `EVERY_S`."""
+        for shared in _shared(objectives):
+            definition = shared.goodput.digest
+            looked_s = self._looked_s.get(definition)
+            if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
+                self._assign(shared, now_s, looked_s)
+                self._looked_s[definition] = now_s
+            self._remember(shared.goodput)
 
-    def _assign(
-        self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
-    ) -> None:
+    def _remember(self, goodput: GoodEvents) -> None:
+        self._known[goodput.digest] = _groups_with_places(self._engine, goodput)
+
+    def _assign(self, shared: "_SharedPlaces", now_s: int, looked_s: int | None) -> None:
+        goodput = shared.goodput
         first = first_counted_range(self._engine, goodput, now_s)
         if first is None:
             return
@@ -224,7 +224,7 @@ class GroupPlaces:
             # Only `candidates` has the hours of groups in `other`, and hours that are not stored
             # yet.
             hours[group] = max(kept[key], candidates.hours(group))
-        fixed = self._burning(objective, placed) | set(goodput.reserved)
+        fixed = self._burning(shared, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)
         for group in changes.removed:
             merge_group(self._engine, definition, placed[group], other)
@@ -238,13 +238,43 @@ class GroupPlaces:
         if new:
             place_groups(self._engine, definition, new)
 
-    def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        by = objective.by
+    def _burning(self, shared: "_SharedPlaces", placed: Iterable[Group]) -> frozenset[Group]:
+        by = shared.goodput.by
         return frozenset(
             each
             for each in placed
-            if read_incidents(self._engine, groups.name(objective.name, by, each), open_only=True)
+            if any(
+                read_incidents(self._engine, groups.name(name, by, each), open_only=True)
+                for name in shared.objectives
+            )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedPlaces:
+    """Objectives that share their places, because their counts have the same key.
+
+    Args:
+        goodput: `reserved` has the groups of all these objectives.
+        objectives: their names.
+    """
+
+    goodput: GoodEvents
+    objectives: tuple[str, ...]
+
+
+def _shared(objectives: Iterable[Objective]) -> list[_SharedPlaces]:
+    found: dict[str, _SharedPlaces] = {}
+    for each in objectives:
+        goodput = each.indicator
+        if not isinstance(goodput, GoodEvents) or not goodput.by:
+            continue
+        before = found.get(goodput.digest, _SharedPlaces(goodput, ()))
+        reserved = tuple(dict.fromkeys([*before.goodput.reserved, *goodput.reserved]))
+        found[goodput.digest] = _SharedPlaces(
+            replace(goodput, reserved=reserved), (*before.objectives, each.name)
+        )
+    return list(found.values())
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
@@ -252,19 +282,24 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
 
     Before the first evaluation, these are the groups that would get a place.
     """
-    goodput = objective.indicator
-    assert isinstance(goodput, GoodEvents)
-    other = groups.other(goodput.by)
+    assert isinstance(objective.indicator, GoodEvents)
+    return _each_group(objective, _groups_with_places(engine, objective.indicator))
+
+
+def _each_group(objective: Objective, placed: tuple[Group, ...]) -> tuple[Objective, ...]:
+    return tuple(objective.of_group(each, placed) for each in (groups.other(objective.by), *placed))
+
+
+def _groups_with_places(engine: Engine, goodput: GoodEvents) -> tuple[Group, ...]:
     counted_ranges = placed_groups(engine, goodput.digest)
-    placed = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {other}
+    placed = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {groups.other(goodput.by)}
     if not counted_ranges and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
         add_candidates(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
         reserved = dict.fromkeys(placed, 0)
         placed |= set(assign_places(candidates, reserved, frozenset(reserved)).placed)
-    known = tuple(sorted(placed))
-    return tuple(objective.of_group(each, known) for each in (other, *known))
+    return tuple(sorted(placed))
 
 
 def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:

@@ -18,11 +18,14 @@ spec:
 
 
 def own(
-    by: Sequence[str] = ("tenant",), reserved: Sequence[str] = (), where: str = "all"
+    by: Sequence[str] = ("tenant",),
+    reserved: Sequence[str] = (),
+    where: str = "all",
+    name: str = "chat",
 ) -> Objective:
     """Return an objective: 99 % of each group's requests have their first byte within 500 ms."""
     total = {"where": where, "by": list(by), **({"reserved": list(reserved)} if reserved else {})}
-    return read("chat", "tailspan", "good", total, {"good": "ttft_s <= 0.5"})
+    return read(name, "tailspan", "good", total, {"good": "ttft_s <= 0.5"})
 
 
 def foreign(total: str, bad: str, by: Sequence[str] = ("tenant",)) -> Objective:

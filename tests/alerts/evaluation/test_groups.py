@@ -14,7 +14,7 @@ from alerts import groups
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import GroupPlaces
+from alerts.evaluation.group_places import GroupPlaces, groups_of
 from alerts.evaluation.request_verdicts import selects
 from alerts.groups import OTHER, Group
 from alerts.notify import alertmanager
@@ -23,7 +23,7 @@ from alerts.notify.message import loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput
 from alerts.secrets import Secret
-from store.alerting.incidents import read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents, store_evaluation
 from store.alerting.notifications import read_notifications
 from store.alerting.slo_groups import placed_groups
 from store.writer import Writer
@@ -195,6 +195,54 @@ def test_new_reserved_groups_take_the_places_of_the_least_active_groups(
     reserving = own(reserved=["vip"])
     Evaluator(engine, [reserving]).evaluate(END_S + 600)
     assert set(stored(engine, reserving, 0, END_S)) == {OTHER, "acme", "globex", "vip"}
+
+
+@pytest.mark.usefixtures("few_places")
+def test_objectives_with_the_same_events_count_each_request_once(
+    engine: Engine, request_row: Row
+) -> None:
+    """No place is free, and only the second objective reserves a place."""
+    both = [own(name="first"), own(name="second", reserved=["vip"])]
+    rows = day(request_row, acme=10, globex=60, initech=600)
+    store(engine, rows)
+    evaluator = Evaluator(engine, both)
+    evaluator.evaluate(END_S)
+    late = [
+        request_row(received_unix_ns=at_s * S, tenant="vip")
+        for at_s in range(END_S, END_S + HOUR_S, 60)
+    ]
+    store(engine, late)
+    evaluator.evaluate(END_S + HOUR_S + 600)
+    for each in both:
+        found = stored(engine, each, 0, END_S + HOUR_S + 600)
+        assert set(found) == {OTHER, "acme", "globex", "vip"}
+        assert found["vip"].events == len(late)
+        assert sum(one.events for one in found.values()) == len(rows) + len(late)
+
+
+def test_an_incident_of_any_objective_with_the_same_events_keeps_the_place(
+    engine: Engine, request_row: Row, few_places: int
+) -> None:
+    both = [own(name="first"), own(name="second")]
+    store(engine, [request_row(received_unix_ns=START_S * S, tenant=name) for name in "abc"])
+    at_s = START_S + 60
+    Evaluator(engine, both).evaluate(at_s)
+    name = groups.name("second", ("tenant",), ("a",))
+    incident = IncidentRow(name, "page", at_s, at_s, at_s, None, at_s, "20", None)
+    store_evaluation(engine, name, at_s, [incident])
+    until_s = START_S + 5 * HOUR_S
+    active = [
+        request_row(received_unix_ns=at_s * S, tenant=name)
+        for name in ("x", "y", "z")
+        for at_s in range(START_S + HOUR_S, until_s, 600)
+    ]
+    store(engine, active)
+    evaluator = Evaluator(engine, both)
+    for at_s in range(START_S + HOUR_S, until_s, 1800):
+        evaluator.places.update(both, at_s)
+    placed = {each.group[0][1] for each in groups_of(engine, both[1])[1:]}
+    assert "a" in placed
+    assert len(placed & {"x", "y", "z"}) == few_places - 1
 
 
 def test_before_the_first_evaluation_reserved_groups_have_their_places(
