@@ -36,7 +36,6 @@ class NotificationTask:
 
     Args:
         explorer_url: the explorer's address for links. Without it, messages contain no links.
-        simulated: returns whether any received data is simulated.
         print_line: prints a line. Its second argument is whether the line is an error.
     """
 
@@ -47,7 +46,6 @@ class NotificationTask:
         channels: Sequence[Channel],
         *,
         explorer_url: Callable[[], str | None],
-        simulated: Callable[[], bool],
         print_line: Callable[[str, bool], None],
         leases: Leases,
         clock_unix_ns: Callable[[], int] = time.time_ns,
@@ -59,7 +57,6 @@ class NotificationTask:
             objectives,
             channels,
             explorer_url=explorer_url,
-            simulated=simulated,
             likely_cause=likely_cause,
         )
         self._print_line = print_line

@@ -112,7 +112,6 @@ class KnownReplicas:
         self.replicas: set[str] = set()
         """The first `MAX_NAMED` names. A sender can choose any number of names."""
         self.requests = 0
-        self.simulated = False
         self.news = asyncio.Event()
 
     def on_stored(
@@ -122,7 +121,6 @@ class KnownReplicas:
         rows = RequestRows.of(requests)
         self.requests += len(rows)
         sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
-        self.simulated |= any(source == Source.SIMULATOR for source, _ in sources)
         if len(self.replicas) >= MAX_NAMED:
             return
         names = {replica for source, replica in sources if source != Source.CLIENT}
@@ -218,7 +216,6 @@ class Stack:
                 explorer_url=lambda: (
                     notify.explorer_url or (self.explorer_url if explorer else None)
                 ),
-                simulated=lambda: self.arrivals.simulated,
                 print_line=_print_if_read,
                 leases=self._leases,
                 clock_unix_ns=self.clock,

@@ -21,7 +21,6 @@ def compose(
     history: History,
     *,
     explorer_url: str | None,
-    simulated: bool,
     likely_cause: str | None = None,
 ) -> IncidentMessage:
     """The message about an incident.
@@ -80,7 +79,7 @@ def compose(
         link=None
         if explorer_url is None
         else incident_link(incident.slo, incident.fired_unix_s, explorer_url),
-        simulated=simulated,
+        simulated=bool(incident.simulated),
         likely_cause=likely_cause,
     )
 

@@ -54,14 +54,12 @@ class Notifier:
         channels: Sequence[Channel],
         *,
         explorer_url: Callable[[], str | None],
-        simulated: Callable[[], bool] = lambda: False,
         likely_cause: LikelyCause = lambda _objective, _incident, _at_s: None,
     ) -> None:
         self._engine = engine
         self._objectives = objectives
         self._channels = channels
         self._explorer_url = explorer_url
-        self._simulated = simulated
         self._likely_cause = likely_cause
         self._hangs = Hangs(engine, channels, explorer_url)
         self._newest: dict[tuple[str, str, int], str] = {}
@@ -187,7 +185,6 @@ class Notifier:
                 status,
                 tally.history,
                 explorer_url=self._explorer_url(),
-                simulated=self._simulated(),
                 likely_cause=likely_cause,
             )
         )

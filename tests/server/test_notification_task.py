@@ -71,7 +71,6 @@ def begin(engine: Engine, printed: list[str], leases: Leases | None = None) -> N
         load([OBJECTIVES]).objectives,
         [channel("slow"), channel("quick")],
         explorer_url=lambda: None,
-        simulated=lambda: False,
         print_line=lambda text, wrong: printed.append(text),
         leases=leases or Leases(engine),
     )

@@ -12,6 +12,7 @@ from alerts.notify.message import IncidentMessage, loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
 from alerts.secrets import Secret
+from store.alerting.incidents import read_incidents, store_evaluation
 from store.alerting.notifications import (
     Delivery,
     Notification,
@@ -49,7 +50,6 @@ class Scene:
             self.objectives,
             self.channels,
             explorer_url=lambda: EXPLORER,
-            simulated=lambda: True,
             likely_cause=lambda *_: self.cause,
         )
 
@@ -144,8 +144,17 @@ def test_the_message_has_the_figures_of_when_it_fired(paged: Scene) -> None:
     assert sent.budget_left < 1
     assert sent.exhausted_in_s is not None
     assert sent.likely_cause is None
-    assert sent.simulated
+    assert not sent.simulated
     assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
+
+
+def test_a_page_is_marked_as_simulated_only_if_its_incident_is(begun: Scene) -> None:
+    at_s = BEGAN_S + 1_200
+    Evaluator(begun.engine, begun.objectives).evaluate(at_s)
+    (incident,) = read_incidents(begun.engine, "chat")
+    store_evaluation(begun.engine, "chat", at_s, [replace(incident, simulated=True)])
+    begun.notifier().enqueue(at_s)
+    assert begun.message("firing").simulated
 
 
 def test_an_end_is_sent_once_to_the_channels_that_got_the_start(paged: Scene) -> None:
