@@ -23,7 +23,12 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
     """The request that posts one alert at `now_s`."""
     if message.hang is None:
         labels = {name: value for name, value in message.group.items() if value}
-        labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}
+        labels |= message.labels
+        labels |= {
+            "alertname": vocabulary.ALERT_BURNING,
+            vocabulary.SLO: message.objective,
+            "service": message.service,
+        }
     else:
         labels = {"alertname": vocabulary.ALERT_HUNG, "replica": message.hang.replica}
         if message.hang.model is not None:
@@ -31,7 +36,11 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
     labels["severity"] = message.severity
     if message.simulated:
         labels["simulated"] = "true"
-    annotations = {"summary": title(message), "description": text(message)}
+    annotations = {
+        **message.annotations,
+        "summary": title(message),
+        "description": text(message),
+    }
     if message.link:
         annotations["dashboard_url"] = message.link
     ended_unix_s = message.ended_unix_s

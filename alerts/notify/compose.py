@@ -53,6 +53,8 @@ def compose(
         transition=Transition.RESOLVED if over else Transition.FIRING,
         slo=incident.slo,
         group=dict(objective.group),
+        labels=dict(objective.labels),
+        annotations=dict(objective.annotations),
         display_name=objective.display_name,
         service=objective.service,
         severity=incident.severity,

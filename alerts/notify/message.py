@@ -77,6 +77,7 @@ class IncidentMessage:
         hang: None if the message is about a burn.
         test: whether the message only tests the channel.
         update: whether the message was sent before without a likely cause.
+        labels, annotations: the objective's, as in its rules.
     """
 
     transition: Transition
@@ -107,6 +108,8 @@ class IncidentMessage:
     test: bool = False
     update: bool = False
     group: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in fields(self):

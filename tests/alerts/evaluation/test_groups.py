@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
@@ -22,6 +23,7 @@ from alerts.notify.channels import Channel, ReceiverType
 from alerts.notify.message import loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput
+from alerts.prometheus.generate import tailspan_rules
 from alerts.secrets import Secret
 from store.alerting.incidents import IncidentRow, read_incidents, store_evaluation
 from store.alerting.notifications import read_notifications
@@ -337,7 +339,39 @@ def test_a_message_names_its_group_and_is_routed_by_it(engine: Engine, request_r
     assert alert["labels"] == {
         "alertname": "TailspanBudgetBurn",
         "slo": "chat",
+        "service": "chat",
         "severity": "page",
         "tenant": 'a"c�me {@channel}',
     }
     assert name in alert["annotations"]["summary"].replace("＠", "@")
+
+
+def test_an_alert_has_the_labels_and_annotations_of_its_rule(
+    engine: Engine, request_row: Row
+) -> None:
+    """Alertmanager merges and routes the alerts of both evaluators by these labels."""
+    objective = replace(
+        own(), labels=(("team", "search"),), annotations=(("runbook_url", "https://r.example"),)
+    )
+    store(engine, day(request_row, acme=10))
+    evaluator = Evaluator(engine, [objective])
+    for at_s in range(BEGAN_S - 60, BEGAN_S + 900, 240):
+        evaluator.evaluate(at_s)
+    team = Channel("team", ReceiverType.ALERTMANAGER, ("page",), Secret("http://127.0.0.1:9"))
+    Notifier(engine, [objective], [team], explorer_url=lambda: "https://e.example").enqueue(END_S)
+    (row,) = read_notifications(engine, groups.name("chat", ("tenant",), ("acme",)))
+    (alert,) = json.loads(alertmanager.render(team, loads(row.message), END_S).body)
+    written = yaml.safe_load(tailspan_rules([objective], "https://e.example"))
+    rule = next(
+        each
+        for group in written["groups"]
+        for each in group["rules"]
+        if each.get("alert") == "TailspanBudgetBurn" and each["labels"]["severity"] == "page"
+    )
+    assert alert["labels"] == {
+        **rule["labels"],
+        "alertname": "TailspanBudgetBurn",
+        "tenant": "acme",
+    }
+    assert set(alert["annotations"]) == set(rule["annotations"])
+    assert alert["annotations"]["runbook_url"] == rule["annotations"]["runbook_url"]

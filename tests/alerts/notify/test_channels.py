@@ -30,7 +30,7 @@ def test_alertmanager_gets_the_labels_of_the_rules(message: Make, channel: MakeC
     assert post.path == "/api/v2/alerts"
     (alert,) = json.loads(post.body)
     assert alert["labels"] == {
-        "alertname": "TailspanBudgetBurn", "slo": "chat", "severity": "page"
+        "alertname": "TailspanBudgetBurn", "slo": "chat", "service": "chat", "severity": "page"
     }  # fmt: skip
     assert alert["startsAt"] == "2026-09-21T14:13:20Z"
     assert alert["endsAt"] == "2026-09-21T14:17:50Z"
