@@ -6,7 +6,10 @@ seconds, against replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the
 
 import hmac
 import json
+import string
 from dataclasses import asdict
+from typing import Final
+from urllib.parse import quote
 
 from alerts.notify.channels import Channel, ChannelPost
 from alerts.notify.message import IncidentMessage
@@ -15,6 +18,9 @@ from alerts.notify.message_text import text, title
 VERSION = 1
 """Increase this when a key is removed or gets another meaning."""
 SIGNATURE = "Tailspan-Signature"
+_IN_HEADERS: Final = f" {string.punctuation}".replace("%", "")
+"""Printable ASCII that the header Idempotency-Key contains as it is. Other characters are
+percent-encoded, because a client can choose any name for a tenant."""
 
 
 def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
@@ -29,7 +35,7 @@ def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPos
         **asdict(message),
     }
     body = json.dumps(document, allow_nan=False).encode()
-    headers = {"Idempotency-Key": key}
+    headers = {"Idempotency-Key": quote(key, safe=_IN_HEADERS)}
     if channel.key is not None:
         headers[SIGNATURE] = signature(channel.key.reveal(), body, now_s)
     return ChannelPost(body, headers=headers)

@@ -13,6 +13,7 @@ import alerts.notify
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel, ReceiverType
+from alerts.notify.http_post import ChannelPoster, DeliveryVerdict
 from alerts.notify.message import IncidentMessage, Transition
 from alerts.secrets import Secret
 
@@ -75,6 +76,25 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
     assert post.headers["Idempotency-Key"] == "chat/page/1790000000/firing"
     unsigned = webhook.render(channel(ReceiverType.SLACK), message(), NOW_S)
     assert "Tailspan-Signature" not in unsigned.headers
+
+
+@pytest.mark.parametrize(
+    ("slo", "key"),
+    [
+        ('chat{tenant="acme 1",route="/v1"}', 'chat{tenant="acme 1",route="/v1"}'),
+        ('chat{tenant="Łódź 5%"}', 'chat{tenant="%C5%81%C3%B3d%C5%BA 5%25"}'),
+        ("hang:東京", "hang:%E6%9D%B1%E4%BA%AC"),
+    ],
+)
+def test_a_webhook_receives_messages_about_any_name(
+    receiver: Any, message: Make, channel: MakeChannel, slo: str, key: str
+) -> None:
+    hook = channel(url=receiver.url)
+    answer = ChannelPoster(hook)(webhook.render(hook, message(slo=slo), NOW_S))
+    assert answer.verdict is DeliveryVerdict.DELIVERED
+    (got,) = receiver.got
+    assert got.headers["idempotency-key"] == f"{key}/page/1790000000/firing"
+    assert json.loads(got.body)["id"] == f"{slo}/page/1790000000/firing"
 
 
 def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeChannel) -> None:
