@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import REPEAT_S, Channel, ChannelPost, ReceiverType
 from alerts.notify.http_post import ChannelResponse, DeliveryVerdict
-from alerts.notify.message import IncidentMessage, loads
+from alerts.notify.message import IncidentMessage, Transition, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notification_claims import claim, store_result
 from store.alerting.notifications import (
@@ -113,12 +113,14 @@ class ChannelSender:
         return attempts
 
     def _one(self, row: Notification, term: int) -> Attempt:
-        now_s, repeats = int(self._clock_s()), False
+        now_s = int(self._clock_s())
+        repeats = (
+            self.channel.kind is ReceiverType.ALERTMANAGER and row.transition == Transition.FIRING
+        )
         try:
             row = replace(row, message=self._newest(row))
             message = loads(row.message)
-            repeated = self.channel.kind is ReceiverType.ALERTMANAGER
-            if row.state == Delivery.DELIVERED and not repeated:
+            if row.state == Delivery.DELIVERED and not repeats:
                 message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
         # a row that an incompatible version wrote must not block the other rows
@@ -128,7 +130,6 @@ class ChannelSender:
             )
         else:
             answer = self._send(post)
-            repeats = repeated and message.ended_unix_s is None
         settled, result = _row_after_attempt(row, answer, self._clock_s(), self._chance(), repeats)
         store_result(self._engine, settled, term)
         with self._lock:
@@ -139,8 +140,11 @@ class ChannelSender:
 def _row_after_attempt(
     row: Notification, answer: ChannelResponse, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, DeliveryResult]:
-    """The row and the result after an attempt. If a repeated attempt fails, the row stays
-    delivered."""
+    """The row and the result after an attempt.
+
+    If a repetition or an update fails, the row stays delivered. Only a repetition (`repeats`) is
+    tried again without limit.
+    """
     before = row.state == Delivery.DELIVERED
     if answer.verdict is DeliveryVerdict.DELIVERED:
         delivered = replace(
@@ -155,8 +159,9 @@ def _row_after_attempt(
     failures = row.failures + 1
     next_s = math.ceil(now_s + delay_s(failures, chance, answer.retry_after_s))
     failed = replace(row, failures=failures, next_unix_s=next_s, problem=str(answer))
-    if before or (
+    if (before and repeats) or (
         answer.verdict is DeliveryVerdict.LATER and next_s <= row.created_unix_s + GIVE_UP_S
     ):
         return failed, DeliveryResult.FAILED
-    return replace(failed, state=Delivery.DEAD, next_unix_s=None), DeliveryResult.DEAD
+    state = row.state if before else Delivery.DEAD
+    return replace(failed, state=state, next_unix_s=None), DeliveryResult.DEAD

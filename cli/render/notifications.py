@@ -13,6 +13,8 @@ from telemetry import time_text
 
 WIDEST_PROBLEM: Final = 100
 _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}
+_UPDATE: Final = "the update"
+"""The likely cause, which is sent after the beginning was delivered."""
 
 
 def of_incidents(
@@ -40,16 +42,20 @@ def as_json(row: Notification) -> dict[str, Any]:
 
 def print_undelivered(rows: Sequence[Notification]) -> None:
     """Print the notifications that were not delivered, and why."""
-    untold = [row for row in rows if row.state != Delivery.DELIVERED]
+    untold = [
+        row
+        for row in rows
+        if row.state != Delivery.DELIVERED or (row.problem and row.next_unix_s is None)
+    ]
     if not untold:
         return
     header = ["not notified", "of", "incident of (UTC)", "state", "failed", "why"]
     cells = [
         [
             row.channel,
-            _WHAT[Transition(row.transition)],
+            _UPDATE if row.state == Delivery.DELIVERED else _WHAT[Transition(row.transition)],
             time_text.moment(row.fired_unix_s * 10**9),
-            "given up" if row.state == Delivery.DEAD else "to be tried",
+            "to be tried" if row.state == Delivery.PENDING else "given up",
             f"{row.failures:,}",
             text.printable(row.problem or text.UNKNOWN, WIDEST_PROBLEM),
         ]

@@ -157,19 +157,21 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     known = _read(engine, of_channel.where(rows.fired_unix_s.in_(sorted(fired))))
     begun = {row.incident: row for row in known if row.transition == FIRING}
     over = {row.incident for row in known if row.transition == RESOLVED}
-    ready, given_up = [], []
+    ready, finished = [], []
     for row in due:
         waiting = row.state == Delivery.PENDING
         beginning = begun.get(row.incident)
         if row.transition == FIRING:
             if waiting or row.incident not in over:
                 ready.append(row)
+            else:
+                finished.append(replace(row, next_unix_s=None, problem=None))
         elif beginning is None or beginning.state == Delivery.DEAD:
             why = "not sent, because the start of the incident could not be sent"
-            given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
+            finished.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif beginning.state == Delivery.DELIVERED:
             ready.append(row)
-    store_notifications(engine, given_up)
+    store_notifications(engine, finished)
     return sorted(ready, key=lambda row: (row.created_unix_s, row.fired_unix_s, row.transition))
 
 

@@ -235,17 +235,19 @@ def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, reques
     delivered = replace(row, channel="sent", state="delivered", delivered_unix_s=START_S + 2)
     waiting = replace(row, channel="late", failures=3, next_unix_s=START_S + 9, problem="busy")
     dead = replace(row, state="dead", failures=1, problem="status 404: no_service")
-    store_notifications(engine, [gone, delivered, waiting, dead])
+    update = replace(delivered, channel="hook", failures=1, problem="status 400: wrong")
+    store_notifications(engine, [gone, delivered, waiting, dead, update])
     engine.dispose()
     at = ["--at", str(START_S + 60), "--database", url]
     shown = slo("status", str(file), *at).stdout
     assert "not notified  of             incident of (UTC)    state        failed" in shown
     assert re.search(r"late +the beginning +2025-\S+ \S+ +to be tried +3 +busy", shown)
     assert re.search(r"team +the beginning +2025-\S+ \S+ +given up +1 +status 404: no_", shown)
+    assert re.search(r"hook +the update +2025-\S+ \S+ +given up +1 +status 400: wrong", shown)
     assert "another" not in shown
     rows = json.loads(slo("status", str(file), *at, "--format", "json").stdout)["notifications"]
     assert {each["channel"]: each["state"] for each in rows} == {
-        "sent": "delivered", "late": "pending", "team": "dead"
+        "sent": "delivered", "late": "pending", "team": "dead", "hook": "delivered"
     }  # fmt: skip
     assert next(each for each in rows if each["channel"] == "team") == {
         "severity": "page", "fired": START_S, "transition": "firing", "channel": "team",

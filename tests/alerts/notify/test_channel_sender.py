@@ -10,7 +10,7 @@ from alerts.notify.channels import Channel, ChannelPost, ReceiverType
 from alerts.notify.http_post import ChannelResponse
 from alerts.notify.message import IncidentMessage, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
-from store.alerting.notification_claims import claim
+from store.alerting.notification_claims import claim, update_message
 from store.alerting.notifications import Notification, read_notifications, store_notifications
 
 NOW_S = 1_790_000_030
@@ -149,6 +149,27 @@ def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> N
     assert results[-1] == ("firing", DeliveryResult.DEAD)
     assert GIVE_UP_S - 600 <= on.now_s - NOW_S <= GIVE_UP_S
     assert len(results) <= GIVE_UP_S / 300
+
+
+def test_an_update_is_given_up_as_a_first_message_is(scene: MakeScene, engine: Engine) -> None:
+    """The message itself was delivered, so the end of the incident is still sent."""
+    on = scene(ReceiverType.SLACK)
+    on.add()
+    on.deliver()
+    assert update_message(engine, on.rows["firing"], on.rows["firing"].message, on.now_s)
+    on.answers = [BUSY, WRONG]
+    assert on.deliver() == [("firing", DeliveryResult.FAILED)]
+    assert on.deliver(after_s=5) == [("firing", DeliveryResult.DEAD)]
+    row = on.rows["firing"]
+    assert (row.state, row.next_unix_s, row.problem) == ("delivered", None, "status 400: wrong")
+    assert update_message(engine, row, row.message, on.now_s)
+    on.answers = [BUSY] * 1_000
+    while on.rows["firing"].next_unix_s is not None:
+        on.deliver(after_s=300)
+    assert GIVE_UP_S - 600 <= on.now_s - NOW_S <= GIVE_UP_S
+    on.answers = []
+    on.add(Transition.RESOLVED)
+    assert on.deliver() == [("resolved", DeliveryResult.DELIVERED)]
 
 
 def test_the_end_waits_for_the_beginning(scene: MakeScene) -> None:

@@ -43,6 +43,18 @@ def test_due_notifications_are_returned_in_order(engine: Engine) -> None:
     assert due_notifications(engine, "team", 300) == [older, OVER]
 
 
+def test_a_delivered_start_is_no_longer_due_after_the_end(engine: Engine) -> None:
+    """Otherwise each poll would read it, and its incident would never be deleted."""
+    repeated = replace(BEGUN, state=Delivery.DELIVERED, next_unix_s=160)
+    over = replace(OVER, state=Delivery.DELIVERED, next_unix_s=None)
+    store_notifications(engine, [repeated, over])
+    assert due_notifications(engine, "team", 300) == []
+    assert read_notifications(engine, "chat") == [over, replace(repeated, next_unix_s=None)]
+    ended = IncidentRow("chat", "page", 100, 0, 150, 150, 100, "6", None)
+    store_evaluation(engine, "chat", 300, [ended])
+    assert delete_old_notifications(engine, 900) == 1
+
+
 def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engine) -> None:
     waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
