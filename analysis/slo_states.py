@@ -18,7 +18,7 @@ from alerts.evaluation.evaluator import ARRIVAL_S
 from alerts.evaluation.group_places import expanded
 from alerts.evaluation.status import ObjectiveStatus, status_at, status_edges
 from alerts.history import History
-from alerts.notify.message import loads
+from alerts.notify.message import UnreadableMessageError, loads
 from alerts.objectives import GoodEvents, Objective
 from analysis.blind_objectives import blind_reason
 from analysis.incident_answer import stored_sentences
@@ -329,7 +329,10 @@ def _causes(
     stored answer, its cause comes from the notification."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
-        cause = loads(row.message).likely_cause
+        try:
+            cause = loads(row.message).likely_cause
+        except UnreadableMessageError:
+            continue
         if cause:
             found[row.severity, row.fired_unix_s] = cause
     return found | stored_sentences(engine, objective, rows)

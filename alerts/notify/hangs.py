@@ -11,7 +11,14 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel
-from alerts.notify.message import IncidentMessage, ReplicaHang, Transition, dumps, loads
+from alerts.notify.message import (
+    IncidentMessage,
+    ReplicaHang,
+    Transition,
+    UnreadableMessageError,
+    dumps,
+    loads,
+)
 from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
 from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
@@ -94,14 +101,17 @@ class Hangs:
 
     def _missing_rows(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
         has = {row.channel for row in begun}
-        rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
-        return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]
+        return [
+            _row(begun[0].slo, _message(begun[0]), name, now_s)
+            for name in self._channels
+            if name not in has
+        ]
 
     def _ended(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
         rows = []
         for row in begun:
             message = replace(
-                loads(row.message),
+                _message(row),
                 transition=Transition.RESOLVED,
                 ended_unix_s=now_s,
                 as_of_unix_s=now_s,
@@ -119,6 +129,27 @@ def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
         if row.transition == Transition.FIRING and row.incident not in over:
             found.setdefault(row.slo, []).append(row)
     return found
+
+
+def _message(row: Notification) -> IncidentMessage:
+    """The message of a row. If an incompatible version wrote it, the values of the row's columns,
+    so that the hang can end."""
+    try:
+        return loads(row.message)
+    except UnreadableMessageError:
+        replica = row.slo.removeprefix(HANG)
+        return IncidentMessage(
+            transition=Transition(row.transition),
+            slo=row.slo,
+            display_name=replica,
+            service=replica,
+            severity=row.severity,
+            statement="",
+            began_unix_s=row.fired_unix_s,
+            fired_unix_s=row.fired_unix_s,
+            as_of_unix_s=row.fired_unix_s,
+            hang=ReplicaHang(replica, None, 0, 0.0),
+        )
 
 
 def _row(name: str, message: IncidentMessage, channel: str, now_s: int) -> Notification:

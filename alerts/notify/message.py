@@ -8,10 +8,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from alerts.groups import base
 from telemetry.visible import visible
+
+
+class UnreadableMessageError(ValueError):
+    """A stored message that this version cannot read."""
 
 
 class Transition(StrEnum):
@@ -138,16 +142,34 @@ def dumps(message: IncidentMessage) -> str:
 
 
 def loads(text: str) -> IncidentMessage:
-    """The message that `dumps` wrote."""
-    plain: dict[str, Any] = json.loads(text)
+    """The message that `dumps` wrote. Keys that a newer version added are ignored.
+
+    Raises:
+        UnreadableMessageError: an incompatible version wrote it.
+    """
+    try:
+        return _read(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnreadableMessageError(repr(error)) from error
+
+
+def _read(plain: dict[str, Any]) -> IncidentMessage:
     if "promise" in plain:  # earlier versions stored `statement` as `promise` in the outbox
         plain["statement"] = plain.pop("promise")
     plain["transition"] = Transition(plain["transition"])
-    plain["fired_by"] = tuple(WindowPairBurnRates(**each) for each in plain["fired_by"])
+    plain["fired_by"] = tuple(_known(WindowPairBurnRates, each) for each in plain["fired_by"])
     plain["held_back"] = tuple(
-        HeldBack(WindowPairBurnRates(**each["windows"]), each["guard"])
+        HeldBack(_known(WindowPairBurnRates, each["windows"]), each["guard"])
         for each in plain["held_back"]
     )
     if (hang := plain.get("hang")) is not None:
-        plain["hang"] = ReplicaHang(**{**hang, "engines": tuple(hang.get("engines", ()))})
-    return IncidentMessage(**plain)
+        plain["hang"] = _known(ReplicaHang, {**hang, "engines": tuple(hang.get("engines", ()))})
+    return _known(IncidentMessage, plain)
+
+
+_Kind = TypeVar("_Kind", WindowPairBurnRates, ReplicaHang, IncidentMessage)
+
+
+def _known(kind: type[_Kind], plain: Mapping[str, Any]) -> _Kind:
+    names = {each.name for each in fields(kind)}
+    return kind(**{name: value for name, value in plain.items() if name in names})

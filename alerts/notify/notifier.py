@@ -17,7 +17,7 @@ from alerts.evaluation.status import status_at, status_edges
 from alerts.notify.channels import Channel
 from alerts.notify.compose import compose
 from alerts.notify.hangs import Hangs, open_hangs
-from alerts.notify.message import Transition, dumps, loads
+from alerts.notify.message import Transition, UnreadableMessageError, dumps, loads
 from alerts.objectives import GoodEvents, Objective
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notification_claims import update_message
@@ -129,9 +129,7 @@ class Notifier:
             row for name in wanting if (row := outbox.get((*of, name))) and _lacks_cause(row)
         ]
         due = [row for name in wanting if (row := outbox.get((*of, name))) and row.next_unix_s]
-        stale = any(
-            loads(self.newest(row)).as_of_unix_s <= incident.last_unix_s - REFRESH_S for row in due
-        )
+        stale = any(_outdated(self.newest(row), incident.last_unix_s - REFRESH_S) for row in due)
         cause = self._likely_cause(objective, incident, incident.last_unix_s)
         updates = without if cause is not None else []
         if not new and not stale and not updates:
@@ -190,12 +188,19 @@ class Notifier:
         )
 
 
+def _outdated(message: str, at_s: int) -> bool:
+    try:
+        return loads(message).as_of_unix_s <= at_s
+    except UnreadableMessageError:
+        return True
+
+
 def _lacks_cause(row: Notification) -> bool:
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:
         return loads(row.message).likely_cause is None
-    except (ValueError, TypeError, KeyError):  # a row that an incompatible version wrote
+    except UnreadableMessageError:
         return False
 
 

@@ -152,6 +152,18 @@ def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> Non
     assert len(scene.at(NOW_S + 3)) == MAX_OPEN + 2
 
 
+def test_a_hang_in_a_row_of_an_incompatible_version_ends(scene: Scene) -> None:
+    scene.sample(NOW_S, HUNG_S + 1)
+    scene.at(NOW_S)
+    delivered = replace(scene.rows[0], message="{}", state=Delivery.DELIVERED, next_unix_s=None)
+    store_notifications(scene.engine, [delivered])
+    scene.sample(NOW_S + 15, 0.1)
+    scene.at(NOW_S + 15)
+    assert open_hangs(scene.engine) == {}
+    end = scene.message("resolved")
+    assert (end.incident, end.ended_unix_s) == (f"hang:chat-0/page/{NOW_S}", NOW_S + 15)
+
+
 def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)

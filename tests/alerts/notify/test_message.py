@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,9 @@ from hypothesis import strategies as st
 from alerts.notify.message import (
     HeldBack,
     IncidentMessage,
+    ReplicaHang,
     Transition,
+    UnreadableMessageError,
     WindowPairBurnRates,
     dumps,
     loads,
@@ -51,6 +54,19 @@ def test_a_message_in_the_outbox_of_an_earlier_version_is_read(
     earlier = dumps(message()).replace('"statement"', '"promise"')
     assert "promise" in earlier
     assert loads(earlier) == message()
+
+
+def test_keys_of_a_newer_version_are_ignored(message: Callable[..., IncidentMessage]) -> None:
+    newer = json.loads(dumps(message(hang=ReplicaHang("chat-0", "llama", 3, 75.0))))
+    for part in (newer, newer["hang"], newer["fired_by"][0], newer["held_back"][0]["windows"]):
+        part["added"] = 1
+    assert loads(json.dumps(newer)) == message(hang=ReplicaHang("chat-0", "llama", 3, 75.0))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"transition": "paused"}'])
+def test_a_message_of_an_incompatible_version_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableMessageError):
+        loads(text)
 
 
 def test_all_messages_of_an_incident_have_its_id(message: Callable[..., IncidentMessage]) -> None:

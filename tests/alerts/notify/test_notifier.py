@@ -225,6 +225,19 @@ def test_a_waiting_message_has_the_figures_of_the_last_minute(paged: Scene) -> N
     assert notifier.newest(row) == row.message
 
 
+def test_a_row_of_an_incompatible_version_blocks_nothing(paged: Scene) -> None:
+    """After a rollback, the new process sends the message with its own numbers."""
+    for row in paged.rows:
+        store_notifications(paged.engine, [replace(row, message="{}")])
+    (incident,) = read_incidents(paged.engine, "chat")
+    notifier = paged.notifier()
+    notifier.begin()
+    notifier.enqueue(incident.last_unix_s)
+    assert {loads(notifier.newest(row)).as_of_unix_s for row in paged.rows} == {
+        incident.last_unix_s
+    }
+
+
 def test_an_outbox_is_deleted_with_its_simulation(paged: Scene) -> None:
     rows = paged.rows
     assert rows
