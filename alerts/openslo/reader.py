@@ -6,6 +6,7 @@ ignoring the key would change the objective.
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,6 +75,9 @@ class Findings:
 def files_of(paths: Iterable[Path]) -> list[Path]:
     """The YAML files in `paths`. Subfolders are included.
 
+    A file that has several paths is returned once, with its shortest path. Kubernetes mounts each
+    file of a ConfigMap or Secret as a symbolic link into a hidden subfolder.
+
     Raises:
         FileNotFoundError: a path does not exist, or a folder contains no YAML file.
     """
@@ -88,7 +92,11 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
             found.append(path)
         else:
             raise FileNotFoundError(f"{path}: no such file or folder")
-    return list(dict.fromkeys(found))
+    files: dict[str, Path] = {}
+    for path in found:
+        real = os.path.realpath(path)
+        files[real] = min(files.get(real, path), path, key=lambda each: len(each.parts))
+    return list(files.values())
 
 
 def load(paths: Iterable[Path]) -> Spec:

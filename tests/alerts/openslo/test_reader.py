@@ -410,6 +410,17 @@ def test_a_binary_file_is_a_finding(tmp_path: Path) -> None:
     assert "cannot be read as UTF-8" in str(error)
 
 
+def test_a_mounted_configmap_is_read(document: Document, tmp_path: Path) -> None:
+    """Kubernetes mounts each file as a symbolic link into a hidden subfolder."""
+    version = tmp_path / "..2026_11_30_12_00_00.1"
+    version.mkdir()
+    (version / "chat.yaml").write_text(document())
+    (tmp_path / "..data").symlink_to(version.name)
+    (tmp_path / "chat.yaml").symlink_to("..data/chat.yaml")
+    (objective,) = load([tmp_path, version / "chat.yaml"]).objectives
+    assert objective.file == str(tmp_path / "chat.yaml")
+
+
 def test_a_missing_path_and_an_empty_folder_are_findings(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no \*\.yaml"):
         load([tmp_path])
