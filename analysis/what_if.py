@@ -49,6 +49,7 @@ from replay.arrivals import BoolArray, FloatArray
 from replay.edits import EditError, Edits
 from replay.outcome import Bind
 from store.queries import Window
+from telemetry.printable import printable
 from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -613,7 +614,7 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
         found.append("the waits for KV transfers and grammars stay as recorded")
     waiting = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
     if waiting:
-        named = ", ".join(sorted(name or "unknown" for name in waiting))
+        named = ", ".join(sorted(printable(name or "unknown", 63) for name in waiting))
         found.append(
             f"clients of {named} "
             + (

@@ -14,6 +14,7 @@ from replay.arrivals import Arrivals, FloatArray, IntArray
 from replay.engine_config import POLICIES, EngineConfig
 from replay.front_end import FrontEndModel
 from replay.server_model import ROUTERS, Router
+from telemetry.printable import printable
 
 JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved.
@@ -296,9 +297,8 @@ def edited_arrivals(
         its = np.ones(len(rows), dtype=bool)
         if rate.tenant is not None:
             if rate.tenant not in tenants:
-                raise EditError(
-                    f"rate: tenant={rate.tenant} has no requests; allowed: {', '.join(tenants)}"
-                )
+                allowed = ", ".join(printable(each, 63) for each in tenants)
+                raise EditError(f"rate: tenant={rate.tenant} has no requests; allowed: {allowed}")
             assert arrivals.tenant is not None
             its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
         number = len(rows) + int(its.sum() * (rate.factor - 1))

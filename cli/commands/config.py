@@ -58,7 +58,7 @@ def _the_one(found: list[EngineStart], given: str) -> EngineStart:
     shown = text.printable(given, text.WIDEST)
     if not found:
         raise click.UsageError(f"no engine was started with {shown!r}; tailspan config lists all")
-    several = ", ".join(start.config for start in found[:8])
+    several = ", ".join(text.label(start.config) for start in found[:8])
     raise click.UsageError(f"{shown!r} matches several: {several}")
 
 
@@ -88,7 +88,8 @@ def _show_engines(found: list[EngineStart], form: str) -> None:
         click.echo(line)
     configs = sorted({start.config for start in found})
     if len(configs) > 1:
-        click.echo(f"\nShow the differences: tailspan config {configs[0]} {configs[1]}")
+        before, after = map(text.label, configs[:2])
+        click.echo(f"\nShow the differences: tailspan config {before} {after}")
 
 
 def _show_arguments(start: EngineStart, form: str) -> None:

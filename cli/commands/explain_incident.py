@@ -28,9 +28,12 @@ from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Span
 from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
+from telemetry.printable import printable
 
 SHOWN = 5
 """Maximum incidents that an error lists. The newest incidents are listed first."""
+_WIDEST = 600
+"""Maximum characters of a sentence about a cause. The Root cause page prints as many."""
 
 
 class IncidentAnswer(NamedTuple):
@@ -157,12 +160,13 @@ def incident_line(incident: IncidentRow) -> str:
 def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
     """Yield the verdict, the time of a stored answer, and the first causes of other latencies."""
     if answer.verdict.sentence is not None:
-        yield f"Verdict: {answer.verdict.sentence}"
+        yield f"Verdict: {printable(answer.verdict.sentence, _WIDEST)}"
     if answer.stored is not None:
         yield answer.stored.computed(lambda unix_ns: f"{time_text.moment(unix_ns)} UTC")
     for each in answer.verdict.others:
-        if each.question.metric is not answer.explanation.question.metric and each.causes:
-            yield f"Also: {first_cause_sentence(each)}"
+        sentence = first_cause_sentence(each)
+        if each.question.metric is not answer.explanation.question.metric and sentence:
+            yield f"Also: {printable(sentence, _WIDEST)}"
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from telemetry.printable import first_upper, printable
 
 _MAX_HITS = 6
 _WIDEST = 300
+_WIDEST_EVIDENCE = 120
+"""Maximum characters of the name of evidence. The Root cause page prints as many."""
 _SHOWN_S = 5e-5
 """Parts shorter than this are not listed, because they would be shown as 0."""
 
@@ -52,7 +54,7 @@ def of_answer(answer: ExplainAnswer) -> Iterator[str]:
         yield ""
         yield network_sentence(growth, text.seconds)
     for doubt in why.contradictions:
-        yield f"Note: {doubt}"
+        yield f"Note: {printable(doubt, _WIDEST)}"
 
 
 def compared_with(answer: ExplainAnswer) -> str:
@@ -137,7 +139,7 @@ def cause_lines(cause: Cause, metric: str) -> Iterator[str]:
     yield f"{share} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
-        rows = [[f"  {each.what}", *_values(each)] for each in known]
+        rows = [[f"  {printable(each.what, _WIDEST_EVIDENCE)}", *_values(each)] for each in known]
         yield from text.table(["  evidence", "before", "now"], rows, left=1, keep=1)
     for lever in cause.levers:
         flag = f", {lever.flag}" if lever.flag else ""

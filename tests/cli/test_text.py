@@ -6,10 +6,15 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.render.explanation import cause_lines
+from analysis.explain import ExplainAnswer
+from analysis.incident import IncidentVerdict
+from cli.commands.explain_incident import IncidentAnswer, verdict_lines
+from cli.render.explanation import cause_lines, of_answer
 from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
-from diagnosis.claim import Lever
-from diagnosis.explanation import Cause
+from diagnosis.claim import Evidence, Lever
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
+from diagnosis.question import Metric, Question, Span
+from store.alerting.incidents import IncidentRow
 from store.queries import Window
 
 S = 1_000_000_000
@@ -129,8 +134,32 @@ def test_a_window_is_shown_with_its_length_and_zone() -> None:
     )
 
 
-def test_an_action_moves_no_cursor() -> None:
-    """The action's text contains a tenant's name with control characters."""
-    lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
-    cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
-    assert all(line.isprintable() for line in cause_lines(cause, "TTFT"))
+def test_a_cause_moves_no_cursor_and_forges_no_line() -> None:
+    """The texts of a cause contain a tenant's name with control characters."""
+    cause = Cause(
+        id="tenant_flood",
+        share=1.0,
+        evidence=[Evidence(f"requests/s of {HOSTILE}", 1.0, 9.0)],
+        levers=[Lever(f"limit the rate of {HOSTILE} at the gateway")],
+        where={"tenant": HOSTILE},
+    )
+    lines = list(cause_lines(cause, "TTFT"))
+    assert any("requests/s of" in line for line in lines)
+    questions = [Question(each, Span(10, 20), Span(0, 10)) for each in (Metric.TTFT, Metric.E2E)]
+    first, second = (
+        Explanation(
+            question,
+            ExplanationVerdict.INSUFFICIENT_DATA,
+            *(9, 9, 30),
+            causes=[cause],
+            contradictions=[f"{HOSTILE} reports 9 waiting requests"],
+        )
+        for question in questions
+    )
+    incident = IncidentRow("chat", "page", 10, 12, 20, 20, 12, "20", None)
+    verdict = IncidentVerdict(first, (second,))
+    incident_lines = list(verdict_lines(IncidentAnswer(incident, verdict, first)))
+    assert [line.split()[0] for line in incident_lines] == ["Verdict:", "Also:"]
+    notes = list(of_answer(ExplainAnswer(first)))
+    assert notes[-1].startswith("Note: ")
+    assert all(line.isprintable() for line in (*lines, *incident_lines, *notes))

@@ -149,6 +149,13 @@ def test_a_rate_of_an_unknown_tenant_names_the_known_ones() -> None:
         edited(Edits(rates=[RateEdit(factor=2.0, tenant="globex")]))
 
 
+def test_a_known_tenants_name_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "TENANTS", ["acme\x1b[2J", "umbrella\n"])
+    with pytest.raises(EditError) as refused:
+        edited(Edits(rates=[RateEdit(factor=2.0, tenant="globex")]))
+    assert str(refused.value).isprintable()
+
+
 def test_edits_are_read_as_they_are_listed() -> None:
     texts = [
         *("max_num_seqs=64", "replicas=3", "router=prefix_aware", "rate=1.5x"),
