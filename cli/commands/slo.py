@@ -20,6 +20,7 @@ from alerts.objectives import GoodEvents
 from alerts.openslo.reader import OBJECTIVES, inspect, load
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.selectors import read_selector
+from analysis.access.visible_objectives import visible_objectives
 from analysis.slo_states import objective_status
 from analysis.staleness import silence_s
 from cli.checks import hung_engines, promtool
@@ -239,7 +240,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         click.echo(line, err=True)
     paging = bool(hung)
     count = by_second()
-    for objective in objectives:
+    for objective in visible_objectives(engine, objectives):
         if not isinstance(objective.indicator, GoodEvents):
             click.echo(
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True

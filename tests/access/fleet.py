@@ -94,6 +94,19 @@ spec:
     good: {{metricSource:
       {{type: tailspan, spec: {{good: ttft_s <= 0.5 and tpot_s <= 0.05}}}}}}}}}}}}
 """
+_PROMETHEUS_SLO: Final = """
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: hiddenco-payments}
+spec:
+  service: web
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 30d, isRolling: true}]
+  objectives: [{target: 0.999}]
+  indicator: {metadata: {name: hiddenco-payments-good}, spec: {ratioMetric: {counter: true,
+    total: {metricSource: {type: Prometheus, spec: {query: payments_total}}},
+    bad: {metricSource: {type: Prometheus, spec: {query: payments_failed_total}}}}}}
+"""
 _OBJECTIVES: Final = {
     "chat": "where: streamed == true",
     "grouped": "where: streamed == true, by: [tenant], reserved: [hiddenco]",
@@ -135,9 +148,8 @@ def store(folder: Path) -> Fleet:
     """Store fifteen minutes of the fleet, the evaluation and the answers."""
     url = f"sqlite:///{folder}/tailspan.db"
     objectives, roles = folder / "objectives.yaml", folder / "roles.yaml"
-    objectives.write_text(
-        "---".join(_SLO.format(name=name, total=total) for name, total in _OBJECTIVES.items())
-    )
+    counted = (_SLO.format(name=name, total=total) for name, total in _OBJECTIVES.items())
+    objectives.write_text("---".join((*counted, _PROMETHEUS_SLO)))
     roles.write_text(ROLES)
     end_s = int(time.time())
     found = simulate(
