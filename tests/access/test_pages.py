@@ -205,11 +205,17 @@ def test_opening_a_request_is_recorded(explorer: Explorer, fleet: Fleet, roles: 
     roles.audit.unlink(missing_ok=True)
     explorer.sign_in("mine", email='mallory\n{"who": "jane"}\u202e@example.org')
     own, hidden = fleet.key_of("mineco"), fleet.key_of("hiddenco")
-    for key in (own, hidden):
+    trace, request_id = fleet.ids_of("hiddenco")[:2]
+    for key in (own, hidden, trace, request_id):
         explorer.open(page="request", request=key)
     lines = Path(roles.audit).read_text(encoding="ascii").splitlines()
     found = [json.loads(each) for each in lines]
-    assert [(each["request"], each["found"]) for each in found] == [(own, True), (hidden, False)]
+    assert [(each["request"], each["found"]) for each in found] == [
+        (own, True),
+        (hidden, False),
+        (trace, False),
+        (request_id, False),
+    ]
     assert {each["interface"] for each in found} == {"page"}
     assert found[0]["who"].startswith("mallory\n")
     assert roles.audit.stat().st_mode & 0o777 == 0o600

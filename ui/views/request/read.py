@@ -73,13 +73,14 @@ class Missing:
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     """The requests with this request id, trace id or TRACE/SPAN. The earliest request is first."""
-    try:
-        with store_errors():
-            return shared(
-                engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id)
-            )
-    except LookupError:
-        return []
+    found: list[dict[str, Any]] = []
+    with suppress(LookupError), store_errors():
+        found = shared(
+            engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id)
+        )
+    if len(found) != 1:  # `read_request` records a single match
+        _record(request_id, found=bool(found))
+    return found
 
 
 def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
@@ -87,16 +88,19 @@ def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
     found = None
     with suppress(LookupError), store_errors():
         found = shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
-    _record(key, found=found is not None)
+    _record(f"{key.trace_id}/{key.span_id}", found=found is not None)
     return found
 
 
-def _record(key: RequestKey, *, found: bool) -> None:
-    """Record in the audit log that the reader opened a request. Each opening is recorded once."""
-    log, opening = audit_log(), (str(key), found)
+def _record(request: str, *, found: bool) -> None:
+    """Record in the audit log that the reader opened, or tried to open, a request.
+
+    `request` is the request's TRACE/SPAN, or the id that the reader entered. Each opening is
+    recorded once."""
+    log, opening = audit_log(), (request, found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening
-        log.read(Interface.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
+        log.read(Interface.PAGE, gate.readers_name(), request, found=found)
 
 
 def missing(engine: Engine) -> Missing:
