@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import time
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -73,9 +72,12 @@ class AuditLog:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 found = os.fstat(file)
-                with suppress(FileNotFoundError):
-                    if self._path.stat().st_ino != found.st_ino:
-                        continue  # another process renamed the file: open the new one
+                try:
+                    renamed = self._path.stat().st_ino != found.st_ino
+                except FileNotFoundError:
+                    renamed = True
+                if renamed:
+                    continue  # another process renamed the file: open the new one
                 if found.st_mode & 0o077:
                     os.fchmod(file, FILE_MODE)
                 if found.st_size + len(line) > self._max_bytes and found.st_size:

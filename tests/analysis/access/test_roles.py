@@ -1,3 +1,4 @@
+import fcntl
 import json
 import multiprocessing
 from collections.abc import Mapping
@@ -131,6 +132,28 @@ def test_an_audit_log_that_cannot_be_written_does_not_fail(
     (tmp_path / "link").symlink_to(target)
     AuditLog(tmp_path / "link").sign_in("jane", "accepted")
     assert not target.exists()
+
+
+@pytest.mark.parametrize("max_bytes", [1_000, 100])
+def test_a_log_that_another_process_renames_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    """The other process has renamed the full log, and not yet opened the new one."""
+    path, full = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    log = AuditLog(path, max_bytes)
+    log.sign_in("jane", "accepted")
+    written = path.read_bytes()
+    lock = fcntl.flock
+
+    def rename_first(file: int, operation: int) -> None:
+        if not full.exists():
+            path.replace(full)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", rename_first)
+    log.sign_in("eve", "accepted")
+    assert full.read_bytes() == written
+    assert json.loads(path.read_text(encoding="ascii"))["who"] == "eve"
 
 
 def _append(path: Path, who: str) -> None:
