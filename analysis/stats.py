@@ -136,7 +136,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
     Latencies that rollups do not store are None. `partial` groups may have more requests under
     `_other`.
     """
-    window = found.plan.window
+    window = found.plan.counted
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups

@@ -5,6 +5,7 @@ read from rollups per minute. If new rows arrived after a minute's rollup was bu
 read. If the rollups per minute were deleted, the range is widened to whole hours.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ class RollupPlan:
 
     from_unix_s: int
     to_unix_s: int
+    counted: Window
+    """The time to divide counts by. It is `window` without the part of the current minute or hour
+    that has not passed yet."""
     hours: list[TimeRange]
     minutes: list[TimeRange]
     requests: list[TimeRange]
@@ -62,6 +66,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
     return RollupPlan(
         start,
         end,
+        Window(start * SECOND_NS, min(end * SECOND_NS, max(window.to_unix_ns, time.time_ns()))),
         neighbours(hours, HOUR_S),
         neighbours(minutes, MINUTE_S),
         neighbours(marked, MINUTE_S),

@@ -1,4 +1,5 @@
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -249,6 +250,17 @@ def test_rollups_outlive_requests(engine: Engine, write: Write, request_row: Req
     build_marked(engine, LATER_S)
     assert counts(engine) == {(0,): 100}
     assert marked(engine, MINUTE_S) == {}
+
+
+def test_a_plan_counts_no_time_in_the_future(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(request_row(1, received_unix_ns=START_S * S))
+    build_marked(engine, LATER_S)
+    monkeypatch.setattr(time, "time_ns", lambda: (START_S + 90) * S)
+    for to_s, counted_s in ((60, 60), (85, 90), (90, 90), (95, 95)):
+        found = asked(engine, Window((START_S + 1) * S, (START_S + to_s) * S)).plan
+        assert found.counted == Window(START_S * S, (START_S + counted_s) * S)
 
 
 def test_hours_outlive_minutes(engine: Engine, write: Write, request_row: Requests) -> None:

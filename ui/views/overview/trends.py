@@ -37,6 +37,9 @@ class Trend:
     """The traffic and the percentiles of a range, per bin."""
 
     window: Window
+    counted: Window
+    """The time in which the counted requests were received. Rollups widen the window to whole
+    buckets."""
     bins: Bins
     outcomes: Mapping[str, IntArray]
     """For each outcome, the number of requests in each bin. Shape (bins,)."""
@@ -54,12 +57,12 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """The seconds of each bin that are inside the window. Shape (bins,)."""
-        starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
-        # Rollups count whole minutes, so their first bin is not cut at the start of the window.
-        low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
-        high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
-        seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
+        """The seconds of each bin in which requests were counted. Shape (bins,)."""
+        edges = self.bins.first_unix_ns + np.arange(self.bins.count + 1) * self.bins.width_ns
+        first, last = self.counted.from_unix_ns, self.counted.to_unix_ns
+        edges = np.clip(edges, first, last)
+        edges[[0, -1]] = first, last  # the nearest bin counts requests outside all bins
+        seen: FloatArray = np.maximum(np.diff(edges), SECOND_NS) / SECOND_NS
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
@@ -96,6 +99,7 @@ def read(
     index = bins.index(instants(table, "received_unix_ns"))
     ended = np.asarray(table["outcome"].to_pylist(), dtype=object)
     return Trend(
+        window,
         window,
         bins,
         {
@@ -158,6 +162,7 @@ def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bin
         outcomes[name][min(cell % steps, bins.count - 1)] += many
     return Trend(
         window,
+        over_time.plan.counted,
         bins,
         outcomes,
         {name: rollup_reads.per_bin(engine, window, equals, name, bins) for name in LATENCIES},

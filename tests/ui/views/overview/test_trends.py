@@ -54,6 +54,41 @@ def test_rollups_equal_the_rows(
         assert np.allclose(exact, within, rtol=0.01, equal_nan=True)
 
 
+@pytest.mark.parametrize("width_s", [60, 300])
+@pytest.mark.parametrize(("from_s", "to_s"), [(0, 600), (31, 571), (1, 541), (239, 599)])
+def test_a_steady_rate_is_the_same_in_each_bin(
+    opened: Callable[..., Engine],
+    one_request: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    width_s: int,
+    from_s: int,
+    to_s: int,
+) -> None:
+    """Rollups count the whole first and last minute of a range."""
+    engine = opened(
+        [one_request(n, received_unix_ns=START_NS + (2 * n + 1) * NS) for n in range(-60, 400)]
+    )
+    build_marked(engine, time.time_ns() // NS)
+    monkeypatch.setattr(trends, "MAX_READ", 10)
+    window = Window(START_NS + from_s * NS, START_NS + to_s * NS)
+    rolled = trends.read(engine, window, {}, width_s * NS)
+    assert rolled.rolled
+    assert rolled.ended(*Outcome) / rolled.seen_s == pytest.approx(np.full(rolled.bins.count, 0.5))
+
+
+def test_the_bin_of_the_current_minute_ends_now(
+    opened: Callable[..., Engine], one_request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = START_NS + 570 * NS
+    engine = opened([one_request(n, received_unix_ns=START_NS + n * 10 * NS) for n in range(57)])
+    build_marked(engine, START_NS // NS + 3_600)
+    monkeypatch.setattr(trends, "MAX_READ", 10)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    live = trends.read(engine, Window(START_NS, now_ns - 5 * NS), {}, 60 * NS)
+    assert live.rolled
+    assert live.seen_s[-1] == 30
+
+
 def test_the_baseline_is_yesterday(opened: Callable[..., Engine], one_request: Any) -> None:
     def requests(from_ns: int, first: int, number: int = 60) -> list[Any]:
         return [
