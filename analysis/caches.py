@@ -211,12 +211,11 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
 
 
 def _mean(group: BillGroup) -> MeanRequest:
-    priced = group.requests - group.unpriced
     by_ledger = group.priced_by == {PricedBy.LEDGER}
     return MeanRequest(
         group.requests,
-        group.usd / priced if group.usd is not None and priced else None,
-        group.engine_s / priced if by_ledger and priced else None,
+        group.usd_per_request,
+        group.engine_s / group.priced if by_ledger and group.priced else None,
     )
 
 

@@ -34,17 +34,30 @@ class BillGroup:
     """The part of `usd` for each replica."""
 
     @property
+    def priced(self) -> int:
+        """Number of requests on servers with a price."""
+        return self.requests - self.unpriced
+
+    @property
+    def usd_per_request(self) -> float | None:
+        """Mean cost of a request with a price, including waste."""
+        return self.usd / self.priced if self.usd is not None and self.priced else None
+
+    @property
     def usd_per_1k_in(self) -> float | None:
-        """Cost per thousand input tokens, including cached tokens."""
+        """Cost per thousand input tokens, including cached tokens.
+
+        It is None if some requests have no price, because the tokens of all requests are counted.
+        """
         return self._per_1k(self.in_usd, self.prompt_tokens)
 
     @property
     def usd_per_1k_out(self) -> float | None:
-        """Cost per thousand output tokens."""
+        """Cost per thousand output tokens, or None if some requests have no price."""
         return self._per_1k(self.out_usd, self.output_tokens)
 
     def _per_1k(self, usd: float, tokens: int) -> float | None:
-        if self.usd is None or not tokens or not self.in_usd + self.out_usd:
+        if self.unpriced or self.usd is None or not tokens or not self.in_usd + self.out_usd:
             return None
         return usd / tokens * 1_000
 

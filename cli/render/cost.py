@@ -179,7 +179,6 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
             time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
         ]
-        per_1k = None if group.usd is None or not group.requests else group.usd / group.requests
         rows.append(
             [
                 *labels,
@@ -188,7 +187,7 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
                 text.usd(usd_per_hour(group.usd, bill)),
                 *([text.usd(managed_usd)] if managed else []),
                 text.count(group.requests),
-                text.usd(None if per_1k is None else per_1k * 1_000),
+                text.usd(_times_1k(group.usd_per_request)),
                 text.usd(group.wasted_usd or None),
                 text.usd(group.lost_usd or None),
                 text.usd(_times_1k(group.usd_per_1k_in)),

@@ -159,6 +159,25 @@ def test_a_server_without_engine_data_gets_a_hint(
     assert "--prices" not in shown
 
 
+def test_costs_per_request_and_token_leave_out_requests_without_a_price(
+    run: Run, serve: Serve, fill: Callable[..., None], request_row: Requests
+) -> None:
+    serve()
+    without = run("cost", "--by", "tenant").stdout
+    fill(request_row(4, tenant="acme", replica="bare", prompt_tokens=9, output_tokens=9))
+    shown = run("cost", "--by", "tenant").stdout
+    (before,), (now,) = (
+        [line.split() for line in each.splitlines() if line.startswith("acme")]
+        for each in (without, shown)
+    )
+    # The columns are cost, share, cost of an hour, managed, requests and cost of 1,000 requests.
+    assert (before[1], before[6], before[7]) == ("$0.399", "2", "$199.50")
+    assert (now[1], now[6], now[7]) == ("$0.399", "3", "$199.50")
+    acme = printed(run("cost", "--by", "tenant", "--format", "json"))["groups"][0]
+    assert (acme["requests"], acme["unpriced_requests"]) == (3, 1)
+    assert (acme["usd_per_1k_input_tokens"], acme["usd_per_1k_output_tokens"]) == (None, None)
+
+
 def test_requests_without_accounts_are_priced_by_tokens(run: Run, serve: Serve) -> None:
     serve(billed_s=None, wasted_s=None)
     found = printed(run("cost", "--format", "json"))

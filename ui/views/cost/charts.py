@@ -250,14 +250,13 @@ def table_rows(
     rows = [head]
     for each in groups:
         known = each.usd is not None
-        priced = each.requests - each.unpriced
         rows.append(
             [
                 each.labels[0],
                 each.usd,
                 each.requests,
                 each.unpriced,
-                each.usd / priced if each.usd is not None and priced else None,
+                each.usd_per_request,
                 each.wasted_usd if known else None,
                 each.lost_usd if known else None,
                 each.prompt_tokens,

@@ -183,11 +183,6 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = wording.anchor(href, name)
-    # The tokens of all requests count. If some requests have no price, the cost per token would be
-    # too low.
-    partly = group.unpriced > 0
-    priced = group.requests - group.unpriced
-    each = group.usd / priced if group.usd is not None and priced > 0 else None
     width = 0.0 if not most else (group.usd or 0.0) / most * 100
     bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
     return (
@@ -196,10 +191,10 @@ def _row(
         wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
         *map(wording.usd, beside_usd),
         wording.count(group.requests)
-        + (f" <small>{group.unpriced:,} unpriced</small>" if partly else ""),
-        wording.usd(each),
-        wording.usd(None if partly else group.usd_per_1k_in),
-        wording.usd(None if partly else group.usd_per_1k_out),
+        + (f" <small>{group.unpriced:,} unpriced</small>" if group.unpriced else ""),
+        wording.usd(group.usd_per_request),
+        wording.usd(group.usd_per_1k_in),
+        wording.usd(group.usd_per_1k_out),
         wording.usd(group.wasted_usd) if group.wasted_usd else wording.UNKNOWN,
         wording.usd(group.lost_usd) if group.lost_usd else wording.UNKNOWN,
     )
