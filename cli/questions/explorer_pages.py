@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from alerts.explorer_links import FILTERS
+from alerts.explorer_links import FILTERS, PROBE_FILTERS
 from analysis.compare.question import SIDES, SPLITS
 from cli.options import time_range
 from cli.options.time_range import DEFAULT_LAST
+from telemetry.durations import parse_ns
 
 PAGES: Final[Mapping[str, str]] = {
     "stats": "requests",
@@ -23,14 +24,19 @@ PAGES: Final[Mapping[str, str]] = {
     "outside": "outside",
     "starts": "fleet",
 }
-_FILTERS: Final = {"outside": ("region", "endpoint")}
-"""Maps a page to the labels that filter it, if the page does not use `FILTERS`. These labels are
-query parameters of the page."""
+_LABELS: Final = (*FILTERS, "outcome")
+"""The labels that filter a page. They are query parameters of the page."""
+_FILTERS: Final = {"outside": PROBE_FILTERS}
+"""Maps a question to the labels that filter its page, if they are not `_LABELS`."""
 _NS: Final = 10**9
+_RANGE_S: Final = parse_ns(DEFAULT_LAST) // _NS
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """The link to the page that shows an answered question, or None if no page shows it."""
+    """The link to the page that shows an answered question.
+
+    Return None if no page shows it. A page must not show other requests than the answer counts.
+    """
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}
@@ -38,7 +44,12 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
     if name == "explain" and "request" in parameters:
         query = {"page": "request", "request": parameters["request"]}
     elif name == "explain" and "incident" in parameters:
+        if "where" in parameters or "baseline" in parameters:
+            return None  # the page of an incident has the filters and the baseline of its objective
         query["incident"] = parameters["incident"]
+    elif name == "slo" and "at" in parameters:
+        at_s = time_range.instant_ns(parameters["at"]) // _NS
+        query |= {"from": str(max(0, at_s - _RANGE_S)), "to": str(max(1, at_s))}
     elif name != "slo":
         window = time_range.window(
             parameters.get("last", None if "from" in parameters else DEFAULT_LAST),
@@ -59,10 +70,13 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         query["latency"] = parameters["metric"]
     if name == "explain" and "baseline" in parameters and "from" in query:
         query["baseline"] = parameters["baseline"]
-    for key, condition in given:
+    if parameters.get("by-size") == "true":
+        query["decide"] = "size"
+    for condition in (value for key, value in given if key == "where"):
         label, _, value = condition.partition("=")
-        if key == "where" and label in _FILTERS.get(name, FILTERS) and value:
-            query[label] = value
+        if label not in _FILTERS.get(name, _LABELS) or not value:
+            return None
+        query[label] = value
     return f"{explorer.rstrip('/')}/?{urlencode(query, safe='@/')}"
 
 

@@ -1,6 +1,7 @@
 from urllib.parse import parse_qsl
 
 import click
+import pytest
 from openapi_spec_validator import validate
 
 from cli.main import COMMANDS
@@ -74,6 +75,42 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
     assert page_link("http://x", "explain", [("request", "abc/def")]) == (
         "http://x/?page=request&request=abc/def"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("stats", [("where", "lora=x")]),
+        ("requests", [("where", "tenant=a"), ("where", "request_id=chatcmpl-1")]),
+        ("cost", [("where", "region=eu")]),
+        ("caches", [("where", "cache=semantic")]),
+        ("stats", [("where", "tenant=")]),
+        ("outside", [("where", "model=a")]),
+        ("explain", [("incident", "chat"), ("where", "tenant=a")]),
+        ("explain", [("incident", "chat"), ("baseline", "7d")]),
+    ],
+)
+def test_there_is_no_link_to_a_page_that_shows_other_requests(
+    name: str, given: list[tuple[str, str]]
+) -> None:
+    assert page_link("http://x", name, given) is None
+
+
+def test_a_link_has_each_parameter_that_the_page_has() -> None:
+    def opened(name: str, *given: tuple[str, str]) -> View:
+        link = page_link("http://x", name, given)
+        assert link is not None
+        view, notices = parse(dict(parse_qsl(link.partition("/?")[2])))
+        assert notices == []
+        return view
+
+    assert opened("requests", ("where", "outcome=error")).equals == {"outcome": "error"}
+    assert opened("explain", ("by-size", "true")).decide == "size"
+    assert opened("explain", ("by-size", "false")).decide == "slo"
+    slos = opened("slo", ("at", "2025-11-20T10:35Z"))
+    assert (slos.page, slos.window(0).to_unix_ns) == ("slos", 1_763_634_900 * 10**9)
+    assert page_link("http://x", "slo", []) == "http://x/?page=slos"
+    assert opened("slo", ("at", "0")).window(0).to_unix_ns == 10**9
 
 
 def _compared(*given: tuple[str, str]) -> View:
