@@ -23,7 +23,8 @@ def own_series(
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"
     body = http_check.get(url, TIMEOUT_S, access, max_bytes=MAX_BYTES).body
-    lines = [line for line in body.splitlines() if line.startswith(prefix)]
+    # `splitlines` would also split at characters that a label's value may contain, such as U+2028.
+    lines = [line for line in body.split("\n") if line.startswith(prefix)]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError:

@@ -324,6 +324,18 @@ def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> Non
     assert "\x1b" not in late.detail
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\x85", "\x1c", "\x0b", "\r"])
+def test_a_senders_name_hides_no_other_clock(exported: Exported, end: str) -> None:
+    """Some functions of Python end a line at these characters. The exposition format does not."""
+    shown = (
+        f'tailspan_clock_lead_seconds{{source="b{end}c"}} 0.0\n'
+        'tailspan_clock_lead_seconds{source="a"} 42.5\n'
+        'tailspan_clock_ahead_seconds{source="a"} 42.0\n'
+    )
+    (fast,) = clocks.clocks(*exported(shown))
+    assert "a: its clock is at least 42 s ahead" in fast.detail
+
+
 @pytest.mark.parametrize(("jump_s", "way"), [(691_200.0, "ahead of"), (-1800.0, "behind")])
 def test_a_jump_of_our_own_clock_is_reported(exported: Exported, jump_s: float, way: str) -> None:
     shown = f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
