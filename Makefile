@@ -37,7 +37,7 @@ run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; AR
 
 # Without compiled code on disk, each of many processes would compile the replay.
 test: $(STAMP) ## Run all tests that need only pip, in minutes
-	@$(BIN)/python -m replay.compilation
+	@$(BIN)/python -c 'from replay.loop import warm; warm()'
 	@$(PYTEST) -m "not real" $(SECOND_TRY) $(SIDE_BY_SIDE) $(ARGS)
 
 test-real: $(STAMP) ## Run the tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
