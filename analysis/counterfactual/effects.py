@@ -33,6 +33,8 @@ def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> lis
 
 def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str, WhatIfAnswer]:
     question = WhatIfQuestion(window.window, Edits(), tails.equals)
+    # Only the requests that have the latency, as in the shares.
+    window = replace(window, counted=window.counted & tails.selected(window.requests))
     edits = {
         change: each for change in changes if (each := _edits(change, window.tenants)) is not None
     }
