@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --durations=30
-SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
+# More workers than cores, because tests also wait for processes and servers. Three workers use 92 %
+# of two cores.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) * 3 // 2))')
+SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # The tests of a file share servers, and a vLLM takes 2 GB. At most as many files as cores run at the
 # same time: four files on two cores exceeded time limits. xdist would run the files with the fewest
 # tests last, but these take longest, so tests/real/conftest.py puts them first.

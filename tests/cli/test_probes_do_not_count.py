@@ -252,7 +252,6 @@ def test_spans_of_the_prober_are_stored_as_probes() -> None:
     bad = [
         replace(EXAMPLE, dns_s=-1.0),
         replace(EXAMPLE, output_tokens=-1),
-        replace(EXAMPLE, http_status=99999),
         replace(EXAMPLE, cost_usd=float("nan")),
         replace(EXAMPLE, endpoint=""),
         replace(EXAMPLE, trace_id="0" * 32),
