@@ -7,7 +7,7 @@ import numpy as np
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.held_requests import adapters_are_loading
-from diagnosis.evidence.slow_machines import steady_surplus
+from diagnosis.evidence.slow_machines import steady_slowdown
 from diagnosis.evidence.stalls import stalled_while_queued_s
 from diagnosis.evidence.waits import OF_SEATS, wait_weights
 from diagnosis.growth.case import DiagnosisCase
@@ -21,7 +21,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the step time that the scheduled work does not explain (the stall).
 
     Also claim the time that requests wait during stalls."""
-    if steady_surplus(case) or adapters_are_loading(case):
+    if steady_slowdown(case) is not None or adapters_are_loading(case):
         return None
     stalled_s = stalled_while_queued_s(case)
     seats = wait_weights(case, drivers.STALL)

@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 from diagnosis.evidence import drivers
-from diagnosis.evidence.stalls import steadiness, surplus_ratio
+from diagnosis.evidence.stalls import steadiness, usual_surplus_ratio
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import NOISE
@@ -30,16 +30,19 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
     pace = case.machine_slowdown
     if pace is not None and pace > 1.0 + NOISE:
         return pace
-    if steady_surplus(case):
-        surplus = surplus_ratio(case)
-        return 1.0 + surplus if surplus is not None and surplus > NOISE else None
-    return None
+    return steady_slowdown(case)
 
 
-def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether steps take longer than their work explains in nearly every second."""
+def steady_slowdown(case: DiagnosisCase) -> float | None:
+    """Return the factor by which steps take longer than their work explains in nearly every second.
+
+    Return None if there is no such factor. Stalls do not count.
+    """
     steady = steadiness(case)
-    return steady is not None and steady > _STEADY
+    if steady is None or steady <= _STEADY:
+        return None
+    surplus = usual_surplus_ratio(case)
+    return 1.0 + surplus if surplus > NOISE else None
 
 
 def slow_servers_showing(
@@ -85,6 +88,6 @@ def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | 
         weights[term] = max(beyond, fuller) * (1.0 - drivers.drafts_share(case))
     for term in ("prefill_others_prefill", "decode_others_prefill"):
         weights[term] = max(beyond, float(np.max(weights.get(term, 0.0))))
-    if steady_surplus(case):
+    if steady_slowdown(case) is not None:
         weights |= {"prefill_stall": 1.0, "decode_stall": 1.0}
     return weights

@@ -7,7 +7,7 @@ Pure.
 import numpy as np
 
 from diagnosis.growth.case import DiagnosisCase
-from diagnosis.inputs.requests import FloatArray
+from diagnosis.inputs.requests import BoolArray, FloatArray
 
 _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
@@ -57,26 +57,43 @@ def steadiness(case: DiagnosisCase) -> float | None:
     The ratio is near 1 if all seconds have a similar surplus. It is near 0 if a few seconds have
     nearly all of the surplus.
     """
-    rise, busy = _hot(case)
-    at_work = busy > 0
-    if at_work.sum() < _MIN_SAMPLES:
-        return None
-    ratios = rise[at_work] / busy[at_work]
-    mean = float(ratios.mean())
+    ratios = _ratios(case, case.rows_now(case.servers.engines))
+    mean = float(ratios.mean()) if ratios.size >= _MIN_SAMPLES else 0.0
     return float(np.median(ratios)) / mean if mean > _NOTICEABLE else None
+
+
+def usual_surplus_ratio(case: DiagnosisCase) -> float:
+    """Return the surplus of the median second, divided by the step time that the work explains. The
+    same ratio in the baseline is subtracted.
+
+    The median second of all time from the first to the last slow request counts. After frequent
+    stalls, nearly each block of time with slow requests contains a stall.
+    """
+    now, before = (
+        _ratios(case, rows(case.servers.engines))
+        for rows in (case.rows_from_first_to_last, case.rows_before)
+    )
+    usual, earlier = (float(np.median(each)) if each.size else 0.0 for each in (now, before))
+    return usual / max(1.0 - usual, 1e-9) - earlier / max(1.0 - earlier, 1e-9)
 
 
 def surplus_ratio(case: DiagnosisCase) -> float | None:
     """Return the surplus, divided by the step time that the work explains. Only blocks of time with
     nearly all slow requests count."""
-    rise, busy = _hot(case)
+    rise, busy = _surplus(case, case.rows_now(case.servers.engines))
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None
 
 
-def _hot(case: DiagnosisCase) -> tuple[FloatArray, FloatArray]:
+def _ratios(case: DiagnosisCase, rows: BoolArray) -> FloatArray:
+    """Return the surplus as a share of the busy time, for each sample of a busy engine."""
+    rise, busy = _surplus(case, rows)
+    found: FloatArray = rise[busy > 0] / busy[busy > 0]
+    return found
+
+
+def _surplus(case: DiagnosisCase, rows: BoolArray) -> tuple[FloatArray, FloatArray]:
     engines = case.servers.engines
-    rows = case.rows_now(engines)
     rise, busy = engines.rises(_NAME)[rows], engines.rises("busy_s_total")[rows]
     known = np.isfinite(rise) & np.isfinite(busy)
     return rise[known], busy[known]

@@ -167,6 +167,15 @@ class DiagnosisCase:
         blocks of time with nearly all slow requests are selected."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
+    def rows_from_first_to_last(self, samples: Samples) -> BoolArray:
+        """Select the samples of the slow servers from the first to the last of these blocks."""
+        rows, at_unix_ns = self.rows_now(samples), samples.at_unix_ns
+        if not rows.any():
+            return rows
+        first, last = at_unix_ns[rows].min(), at_unix_ns[rows].max()
+        inside: BoolArray = (at_unix_ns >= first) & (at_unix_ns <= last)
+        return inside & self._of_victims(samples, whole_replicas=False)
+
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
         """Select the samples of the slow servers in the baseline."""
         inside = _within(samples, self.question.baseline)

@@ -29,7 +29,9 @@ def test_the_effect_is_that_on_the_requests_that_have_the_latency() -> None:
         place = table.column_names.index(name)
         table = table.set_column(place, name, pa.array(column, from_pandas=True))
     window = recorded(data, BEGAN_S, ENDED_S, table)
-    cause = replace(proposed("load_exceeds_capacity"), levers=[Lever("send less", change="rate=0.5x")])
+    cause = replace(
+        proposed("load_exceeds_capacity"), levers=[Lever("send less", change="rate=0.5x")]
+    )
     ((lever,),) = (
         each.levers for each in with_effects([cause], window, Tails(Metric.TTFT, SHARE, {}))
     )
