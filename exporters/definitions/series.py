@@ -30,6 +30,7 @@ from exporters.definitions.series_types import (
     Recent,
     bounds_s,
 )
+from telemetry.sketches import LOWEST, bin_of
 
 HISTOGRAMS: Final = (
     LatencyHistogram(
@@ -100,11 +101,16 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[LatencyHistogram, ...]:
-    """The histograms. Their bounds include the latency thresholds of the objectives."""
+    """The histograms. Their bounds include the latency thresholds of the objectives.
+
+    Thresholds outside the grid of `telemetry.sketches` are left out, for example 0. A histogram
+    cannot have such a bound.
+    """
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
-            wanted.setdefault(field, set()).add(threshold)
+            if bin_of(threshold) not in (None, LOWEST):
+                wanted.setdefault(field, set()).add(threshold)
     return tuple(
         each._replace(bounds_s=tuple(sorted({*each.bounds_s, *wanted.get(each.field, ())})))
         for each in HISTOGRAMS

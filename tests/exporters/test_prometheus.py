@@ -14,6 +14,8 @@ from collector.counters import Counters
 from exporters.definitions.engine_series import ENGINE_GAUGES, ROOFLINES
 from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.definitions.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
+from exporters.format.negotiation import Format
+from exporters.format.text import write
 from exporters.prometheus import PrometheusExporter
 from exporters.totals.engines import EngineKey
 from exporters.totals.label_limits import ExporterLabels
@@ -43,6 +45,20 @@ def test_a_request_counts_under_its_labels(exporter: PrometheusExporter, request
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") == 1
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="error") == 0
     assert _value(exporter, "tailspan_output_tokens_total", **PAIR) == 20
+
+
+@pytest.mark.parametrize("limit", ["0", "1e308"])
+def test_requests_count_whatever_number_an_objective_contains(
+    clock: Any, request_row: Row, limit: str
+) -> None:
+    """A histogram cannot have a bound of 0 or of 1e308."""
+    goodput = Goodput(None, parse(f"ttft_s <= 2 and not queue_s > {limit}", GOOD))
+    exporter = PrometheusExporter(clock_unix_ns=clock, objectives={"chat": goodput})
+    exporter.on_stored([request_row(queue_s=0.0)], [])
+    assert _value(exporter, "tailspan_slo_events_total", slo="chat") == 1
+    assert _value(exporter, "tailspan_slo_good_events_total", slo="chat") == 1
+    assert _value(exporter, "tailspan_queue_seconds_count", **PAIR) == 1
+    assert "tailspan_queue_seconds" in write(exporter.families(), Format.PROTOBUF).decode("latin-1")
 
 
 def test_an_unseen_value_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:

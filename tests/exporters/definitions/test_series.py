@@ -35,3 +35,11 @@ def test_an_objectives_threshold_is_a_bound() -> None:
     assert set(after["tailspan_tpot_seconds"]) - set(before["tailspan_tpot_seconds"]) == {0.033}
     assert list(after["tailspan_ttft_seconds"]) == sorted(after["tailspan_ttft_seconds"])
     assert after["tailspan_e2e_seconds"] == before["tailspan_e2e_seconds"]
+
+
+def test_a_threshold_that_no_bound_can_have_is_left_out() -> None:
+    good = parse("ttft_s <= 0.995 and not queue_s > 0 and e2e_s <= 1e300", GOOD)
+    after = {each.name: set(each.bounds_s) for each in histograms([Goodput(None, good)])}
+    assert 0.995 in after["tailspan_ttft_seconds"]
+    assert 0.0 not in after["tailspan_queue_seconds"]
+    assert 1e300 not in after["tailspan_e2e_seconds"]
