@@ -262,7 +262,7 @@ def _counts(
         goodput = objective.indicator
         return shared(
             engine,
-            ("judged", goodput.digest, window),
+            ("judged", goodput.digest, goodput.slices, window),
             lambda: judged(engine, goodput, window),
         )
 

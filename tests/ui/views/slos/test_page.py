@@ -135,6 +135,18 @@ def test_a_change_is_tried_out(page: Open, database: Database, incident: Any, mi
     assert "would have meant" not in markup(test)
 
 
+def test_a_change_to_time_slices_is_counted_in_slices(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """The stored counts of requests do not depend on the slices, but the result does."""
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    sliced = EXAMPLE.replace("Occurrences", "Timeslices").replace("{target: 0.99}", SLICED)
+    test.text_area(f"yaml_{mine}").set_value(sliced).run()
+    shown = markup(test)
+    assert "now <b>50 %</b> good of 799 requests (target 99 %)" in shown
+    assert re.search(r"then <b>[^<]*</b> good of 2[01] slices of 1m", shown)
+
+
 def test_other_words_do_nothing(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
     area = test.text_area(f"yaml_{mine}")
