@@ -86,7 +86,12 @@ BOARD: Final = Board(
                     kind=PanelKind.NUMBER,
                     width=6,
                     page="outside",
-                    queries=(PanelQuery(f"sum(1 - {of(SUCCESS, PROBES)})", "endpoints by region"),),
+                    queries=(
+                        PanelQuery(
+                            f"sum(1 - max by ({_BY}, model) ({of(SUCCESS, PROBES)}))",
+                            "endpoints by region",
+                        ),
+                    ),
                     thresholds=(ColourThreshold(0, GOOD), ColourThreshold(1, BAD)),
                 ),
                 Panel(
@@ -187,7 +192,7 @@ BOARD: Final = Board(
                 _by_place(
                     "Whole wait, by endpoint and region",
                     "The wait of the latest probe, including the set-up of its connection.",
-                    f"sum by ({_BY}) ({of(DURATION, PROBES)})",
+                    f"avg by ({_BY}) (sum without (phase) ({of(DURATION, PROBES)}))",
                 ),
                 _by_place(
                     "First content, by endpoint and region",

@@ -3,6 +3,10 @@
 An alert fires if an endpoint fails, is slow from one region, or has a certificate that expires
 soon. A silent prober triggers an alert too. Regions are compared if their probers' configuration
 files use the same name for an endpoint.
+
+Several collectors may receive the results of one endpoint. Each of them exports the latest result
+that it received. So the rules never add up the series of collectors, and an endpoint fails only if
+it fails at every collector.
 """
 
 from typing import Final
@@ -61,11 +65,13 @@ def probe_group(explorer_url: str) -> RuleGroup:
         "30s",
         [
             RecordingRule(
-                WAIT, "sum by (region, endpoint, model) (tailspan_probe_duration_seconds)"
+                WAIT,
+                "avg by (region, endpoint, model)"
+                " (sum without (phase) (tailspan_probe_duration_seconds))",
             ),
             alert(
                 "TailspanProbeFails",
-                "max_over_time(tailspan_probe_success[5m]) == 0",
+                "max by (region, endpoint, model) (max_over_time(tailspan_probe_success[5m])) == 0",
                 "5m",
                 "page",
                 f"{ENDPOINT} gives no answer to {REGION}",

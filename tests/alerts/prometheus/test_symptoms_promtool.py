@@ -427,6 +427,26 @@ def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> Non
     probed(promtool, alone, {"380m": []})
 
 
+def test_probes_that_arrive_at_several_collectors_count_once(promtool: Run) -> None:
+    """A load balancer may send each result to another collector. Each collector exports the latest
+    result that it received."""
+
+    def at(collector: str, series: dict[str, str]) -> dict[str, str]:
+        return {f'{name[:-1]},instance="{collector}"}}': each for name, each in series.items()}
+
+    wait = _probe("eu", "duration_seconds", "0.3x400", "processing")
+    late = _probe("eu", "duration_seconds", "_x360 0.4x40", "processing")
+    us = _probe("us", "duration_seconds", "0.3x400", "processing")
+    probed(promtool, {**at("a", wait), **at("b", late), **at("a", us)}, {"355m": [], "380m": []})
+    failed = {
+        **at("a", _probe("eu", "success", "1x10 0x15 stale _x40")),
+        **at("b", _probe("eu", "success", "1x80")),
+    }
+    probed(promtool, failed, {"15m": [], "22m": [], "26m": []})
+    both = {**at("a", _probe("eu", "success", "0x80")), **at("b", _probe("eu", "success", "0x80"))}
+    probed(promtool, both, {"15m": ["TailspanProbeFails"]})
+
+
 def test_a_certificate_that_expires_soon_is_a_ticket(promtool: Run) -> None:
     end_s = 7 * 86_400 + 3_600
     series = _probe("eu", "ssl_earliest_cert_expiry", f"{end_s}x300")
