@@ -166,8 +166,13 @@ class Buckets:
         return self._of("bucket", f"le=~{quoted(self.le)}")
 
     def events(self, window: str) -> str:
-        """The expression that counts all observations."""
-        return f"sum(increase({self._of('count')}[{window}]))"
+        """The expression that counts all observations of servers that have the bucket.
+
+        With `--custom-histogram-buckets`, some servers may have other bounds. All their requests
+        would count as bad.
+        """
+        whole = f"increase({self._of('count')}[{window}])"
+        return f"sum({whole} and ignoring (le) increase({self._bucket}[{window}]))"
 
     def bad(self, window: str) -> str:
         """The expression that counts the observations above the bound."""

@@ -1,8 +1,8 @@
 """Names and default bounds of vLLM's own histograms.
 
 They are the same from vLLM 0.12 to 0.33 (`vllm/v1/metrics/loggers.py`, from 0.30 `buckets.py`).
-From 0.32 on, `--custom-histogram-buckets` may replace the bounds. A rule then matches no bucket,
-and only the alert on absent counters fires.
+From 0.32 on, `--custom-histogram-buckets` may replace the bounds. A server without the bucket of an
+objective is not counted. If no server has the bucket, only the alert on absent counters fires.
 """
 
 from typing import Final, NamedTuple

@@ -288,6 +288,35 @@ def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     )
 
 
+def test_a_server_with_other_buckets_does_not_count_as_bad(
+    promtool: Run, objective: Callable[..., Objective]
+) -> None:
+    """`--custom-histogram-buckets` may be set for some of the servers only."""
+    rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
+    name = "vllm:time_to_first_token_seconds"
+
+    def served(instance: str, le: str, good: str) -> dict[str, str]:
+        labels = f'instance="{instance}"'
+        return {
+            f"{name}_count{{{labels}}}": "0+100x120",
+            f'{name}_bucket{{{labels},le="{le}"}}': good,
+        }
+
+    series = {**served("a", "1.0", "0+100x60 6000x60"), **served("b", "5.0", "0+100x120")}
+    run(promtool, rules, series, {"59m": [], "75m": ["TailspanBudgetBurn"]})
+    counted = "slo:tailspan_events:increase5m"
+    bad = "slo:tailspan_bad_events:increase5m"
+    promtool(
+        rules,
+        series,
+        [
+            expect(counted, "50m", {f'{counted}{{slo="chat"}}': 500}),
+            expect(bad, "50m", {f'{bad}{{slo="chat"}}': 0}),
+            expect(bad, "75m", {f'{bad}{{slo="chat"}}': 500}),
+        ],
+    )
+
+
 REQUESTS = 'tailspan_requests_total{model="m",replica="r",outcome="stop"}'
 
 
