@@ -79,6 +79,7 @@ def request_table(
     order_by: str | None = None,
     limit: int | None = None,
     ended_after_unix_ns: int | None = None,
+    which: ColumnElement[bool] | None = None,
 ) -> pa.Table:
     """The requests received in a window.
 
@@ -91,12 +92,16 @@ def request_table(
             with equal values are in the order of receipt. Unknown values come last.
         ended_after_unix_ns: select only requests that ended later. The database rounds times by up
             to a millisecond.
+        which: the condition that selects one of a request's rows. The default is
+            `store.requests.best_source.counts`.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
     """
     wanted = known_columns(columns)
-    statement = select_requests(wanted, window, equals, ended_after_unix_ns=ended_after_unix_ns)
+    statement = select_requests(
+        wanted, window, equals, ended_after_unix_ns=ended_after_unix_ns, which=which
+    )
     if order_by is not None:
         (name,) = _check_names([order_by.removeprefix("-")], REQUEST_COLUMNS)
         key = _request_column(name)
@@ -123,12 +128,15 @@ def select_requests(
     *,
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
+    which: ColumnElement[bool] | None = None,
 ) -> Select[Any]:
     """Build the query for requests in a window or in a part of it, unordered. The best row of a
-    request is chosen among the rows of the whole window."""
+    request is chosen among the rows of the whole window. See `request_table`."""
+    if which is None:
+        which = counts(window.from_unix_ns, window.to_unix_ns, equals)
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
-        counts(window.from_unix_ns, window.to_unix_ns, equals),
+        which,
         *_conditions(REQUESTS, equals, REQUEST_LABELS),
     )
     if ended_after_unix_ns is None:

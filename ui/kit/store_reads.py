@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Engine
+from sqlalchemy import Engine, true
 from sqlalchemy.exc import SQLAlchemyError
 
 from analysis.compare.question import VERSION
@@ -92,7 +92,8 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
-    """The whole row of one request, or None if it is not stored."""
+    """The whole row of one request, or None if it is not stored. It may be a row that other pages
+    leave out, because a better source reported the same request."""
     at = key.received_unix_ns
     with store_errors():
         if at is None:
@@ -101,7 +102,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
                 return None
             at = instants[0].as_py()
         equals = {"trace_id": key.trace_id, "span_id": key.span_id}
-        found = request_table(engine, Window(at, at + 1), equals=equals, limit=1)
+        found = request_table(engine, Window(at, at + 1), equals=equals, limit=1, which=true())
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
 

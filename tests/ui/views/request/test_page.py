@@ -6,7 +6,8 @@ import pytest
 
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import Outcome, Source
+from telemetry.probes import PROBE_TENANT
+from telemetry.requests import Basis, Outcome, Source
 from tests.ui.conftest import fill, fill_pools
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 
@@ -87,6 +88,25 @@ def test_one_request_is_complete(
     assert len(test.get("plotly_chart")) == 4
     assert f'"trace_id": "{mine.trace_id}"' in test.code[0].value
     assert address(test)["request"] == key(mine)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"tenant": PROBE_TENANT},
+        {"source": Source.NATIVE, "basis": Basis.ENGINE},
+        {"source": Source.CLIENT, "basis": Basis.CLIENT, "replica": None, "engine": None},
+    ],
+    ids=["prober", "native", "client"],
+)
+def test_rows_that_other_pages_leave_out_are_shown(
+    page: Open, database: Database, one_request: Any, row: dict[str, Any]
+) -> None:
+    best = one_request(1, request_id="chatcmpl-mine")
+    mine = one_request(2, **{"request_id": "chatcmpl-mine", **row})
+    test = page(database([best, mine]), request=key(mine))
+    assert ">chatcmpl-mine</b> received" in markup(test)
+    assert f'"span_id": "{mine.span_id}"' in test.code[0].value
 
 
 def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -> None:
