@@ -31,6 +31,7 @@ from store.joined.joined_request import (
 )
 from store.joined.read import JoinedAnswer, read_joined
 from store.queries import Window
+from telemetry.requests import Outcome
 
 _PHASES: Final = {
     EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),
@@ -79,7 +80,8 @@ class JoinedExplanation:
     """The latency of joined requests in a window, compared with a baseline.
 
     `truncated` is True if only the newest rows of a range were joined. `growth` is None if the
-    latency is neither TTFT nor E2E, or if one of the ranges has no complete joined request.
+    latency is neither TTFT nor E2E, or if one of the ranges has no joined request with this
+    latency.
     """
 
     requests: int
@@ -220,9 +222,15 @@ def _excess_s(grown: TailGrowth | None, role: EngineRole) -> float | None:
 
 
 def _phases_of(request: JoinedRequest, metric: Metric) -> Mapping[str, float | None] | None:
-    if metric is Metric.TTFT:
+    """The phases of a latency, or None if the request does not have this latency.
+
+    The explanations of the pools select requests by the same rule
+    (`diagnosis.latency.parts.has_latency`)."""
+    if metric is Metric.TTFT and request.last["streamed"] is not False:
         return request.ttft_phases
-    return request.phases if metric is Metric.E2E and request.complete else None
+    if metric is Metric.E2E and request.complete and Outcome(request.last["outcome"]).answered:
+        return request.phases
+    return None
 
 
 def _slowest_means(
