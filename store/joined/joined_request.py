@@ -111,6 +111,12 @@ class JoinedRequest:
         return self.hops[-1].row
 
     @property
+    def engine_started_unix_ns(self) -> int:
+        """The start by the clock of the engine that answered. The clock of a client or a router
+        may differ."""
+        return self.started_unix_ns - round(self.hops[-1].clock_shift_s * 1e9)
+
+    @property
     def complete(self) -> bool:
         """Whether a decode engine's row is known."""
         return self.hops[-1].role is EngineRole.DECODE

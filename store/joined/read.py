@@ -48,7 +48,7 @@ def read_joined(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> JoinedAnswer:
-    """The joined requests that began in a window.
+    """The joined requests that began in a window, by the clock of the engine that answered.
 
     Args:
         equals: labels that at least one hop must have. The prober's requests are left out, unless
@@ -72,7 +72,7 @@ def read_joined(
     inside = (
         each
         for each in found
-        if window.from_unix_ns <= each.started_unix_ns < window.to_unix_ns
+        if window.from_unix_ns <= each.engine_started_unix_ns < window.to_unix_ns
         and any(_matches(hop.row, equals) for hop in each.hops)
     )
     return JoinedAnswer(tuple(inside), table.num_rows >= max_rows)

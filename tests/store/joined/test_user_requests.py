@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.joined.joined_request import EngineRole
+from store.joined.joined_request import EngineRole, JoinedBasis
 from store.joined.prefill_engines import known_roles
 from store.joined.read import read_joined
 from store.joined.roles import ARGUMENT
 from store.joined.user_requests import COLUMNS, user_requests
 from store.queries import Window, request_table
 from telemetry import starts
+from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
 from tests.store.conftest import put
@@ -150,3 +151,28 @@ def test_without_a_connector_nothing_changes(engine: Engine) -> None:
     store_rows(engine, pair(0), {})
     assert known_roles(engine, WINDOW.to_unix_ns) == {}
     assert len(users(engine)) == 2
+
+
+@pytest.mark.parametrize("minutes", [-20, 20])
+def test_a_range_has_the_requests_of_a_router_with_a_wrong_clock(
+    engine: Engine, minutes: int
+) -> None:
+    rows = pair(0)
+    store_rows(engine, rows, STATED)
+    report = ApplicationOperation(
+        trace_id=rows[0].trace_id,
+        span_id="e" * 16,
+        at_unix_ns=START_NS - 2_000_000 + minutes * 60 * S,
+        operation=Operation.ROUTER,
+        length_s=0.525,
+        process="router",
+    )
+    put(engine, report)
+    windows = [
+        Window(START_NS + first * S, START_NS + last * S)
+        for first, last in ((-300, -1), (-1, 60), (60, 300))
+    ]
+    before, here, after = (read_joined(engine, each).requests for each in windows)
+    assert [(each.basis, each.e2e_s) for each in here] == [(JoinedBasis.ROUTER, 0.525)]
+    assert not before
+    assert not after
