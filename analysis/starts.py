@@ -107,7 +107,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartsAnswer:
-    """The newest starts of a window in order of time, and the number of all its starts."""
+    """The newest starts of a window in order of time, and the number of all its starts that were
+    read (`store.replicas.cold_starts.MAX_STARTS`)."""
 
     window: Window
     starts: Sequence[Start]
@@ -119,11 +120,7 @@ def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
 
     Failed starts are included."""
     window = question.window
-    found = [
-        each
-        for each in all_starts_between(engine, window.from_unix_ns, window.to_unix_ns)
-        if all(getattr(each, name) == value for name, value in question.where.items())
-    ]
+    found = all_starts_between(engine, window.from_unix_ns, window.to_unix_ns, question.where)
     listed = found[-question.most :]
     return StartsAnswer(window, [_start(engine, each) for each in listed], len(found))
 

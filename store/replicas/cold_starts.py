@@ -1,9 +1,10 @@
 """Read the cold starts of engines: the parts of the time until a server was ready."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from sqlalchemy import Engine, select
+from sqlalchemy import ColumnElement, Engine, func, select
 
 from store.connections import reading
 from store.schema import COLD_STARTS
@@ -11,28 +12,59 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MAX_LOADING_S
 
 MAX_STARTS: Final = 1_000
-"""Maximum number of starts. The newest are read."""
+"""Maximum number of starts to read. The newest start of each engine is read first, then the second
+newest, and so on. So a server in a crash loop does not hide the starts of other servers."""
+_ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """The starts whose server was ready in [from, to), without failed starts. See
     `all_starts_between`."""
-    found = all_starts_between(engine, from_unix_ns, to_unix_ns)
-    return [each for each in found if each.reached is None]
+    return _starts(engine, from_unix_ns, to_unix_ns, COLD_STARTS.c.reached.is_(None))
 
 
-def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """The newest `MAX_STARTS` starts of [from, to), including failed starts, in order of time."""
-    begun = COLD_STARTS.c.at_unix_ns
+def all_starts_between(
+    engine: Engine, from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
+) -> list[ColdStart]:
+    """The starts of [from, to), including failed starts, in order of time.
+
+    Args:
+        equals: required values of text columns. None selects starts without the value.
+    """
+    columns = COLD_STARTS.c
+    return _starts(
+        engine,
+        from_unix_ns,
+        to_unix_ns,
+        *(columns[name] == value for name, value in equals.items()),
+    )
+
+
+def _starts(
+    engine: Engine, from_unix_ns: int, to_unix_ns: int, *conditions: ColumnElement[bool]
+) -> list[ColdStart]:
+    columns = COLD_STARTS.c
+    place = func.row_number().over(
+        partition_by=(columns.replica, columns.engine), order_by=columns.at_unix_ns.desc()
+    )
+    numbered = (
+        select(COLD_STARTS, place.label("place"))
+        .where(
+            columns.at_unix_ns >= max(from_unix_ns - round(MAX_LOADING_S * 1e9), 0),
+            columns.at_unix_ns < to_unix_ns,
+            *conditions,
+        )
+        .subquery()
+    )
     statement = (
-        select(*COLD_STARTS.columns)
-        .where(begun >= max(from_unix_ns - round(MAX_LOADING_S * 1e9), 0), begun < to_unix_ns)
-        .order_by(begun.desc())
+        select(*(numbered.c[column.name] for column in columns))
+        .order_by(numbered.c.place, numbered.c.at_unix_ns.desc())
         .limit(MAX_STARTS)
     )
     with reading(engine) as connection:
         rows = connection.execute(statement).all()
-    found = _longest_of_each(ColdStart(**row._mapping) for row in reversed(rows))
+    in_order = sorted(rows, key=lambda row: int(row.at_unix_ns))
+    found = _longest_of_each(ColdStart(**row._mapping) for row in in_order)
     return [each for each in found if from_unix_ns <= each.ready_unix_ns < to_unix_ns]
 
 

@@ -46,6 +46,22 @@ def test_a_crash_loop_is_read_up_to_a_limit(
     assert [each.at_unix_ns // S for each in found] == [START_NS // S + n for n in (6, 7, 8)]
 
 
+def test_a_crash_loop_does_not_hide_other_starts(
+    engine: Engine, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_starts, "MAX_STARTS", 4)
+    crashes = [
+        cold_start(number, replica="b", reached="weights", failure="exit")
+        for number in range(10, 19)
+    ]
+    ready = [cold_start(number) for number in range(3)]
+    write(*ready, *crashes)
+    between = engine, START_NS, START_NS + 3_600 * S
+    assert cold_starts_between(*between) == ready
+    assert all_starts_between(*between) == [*ready[1:], *crashes[-2:]]
+    assert all_starts_between(*between, {"replica": "a"}) == ready
+
+
 def test_old_starts_and_those_of_a_simulation_are_deleted(
     engine: Engine, write: Callable[..., None]
 ) -> None:

@@ -106,9 +106,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
 
 def _starts(engine: Engine, window: Window, equals: Mapping[str, str]) -> Starts:
     since = max(window.to_unix_ns - KEEP_ROWS_NS, 0)
-    known = all_starts_between(engine, since, window.to_unix_ns)
-    if (replica := equals.get("replica")) is not None:
-        known = [each for each in known if each.replica == replica]
+    known = all_starts_between(engine, since, window.to_unix_ns, equals)
     newest = answer_starts(engine, StartsQuestion(window, equals, FIRST_OF)).starts
     return Starts(shown_starts(known, window.from_unix_ns), newest)
 

@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.tables import table
 
 MAX_BARS: Final = 12
-"""Only the newest starts are shown."""
+"""Maximum number of starts in the chart and the table."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -49,15 +49,18 @@ class Starts:
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
     """The last start of each engine, and all starts that became ready since an instant.
 
-    At most the newest `MAX_BARS` are returned.
+    At most `MAX_BARS` are returned: the newest of the last starts, and then the newest of the other
+    starts. So an engine in a crash loop does not hide the starts of other engines.
     """
     last = {(each.replica, each.engine): each.span_id for each in known}
-    found = [
-        each
-        for each in known
-        if each.ready_unix_ns >= from_unix_ns or last[each.replica, each.engine] == each.span_id
-    ]
-    return found[-MAX_BARS:]
+
+    def is_last(start: ColdStart) -> bool:
+        return last[start.replica, start.engine] == start.span_id
+
+    found = [each for each in known if each.ready_unix_ns >= from_unix_ns or is_last(each)]
+    # The sort is stable, so starts of the same kind stay in order of time.
+    chosen = sorted(found, key=is_last)[-MAX_BARS:]
+    return [each for each in found if each in chosen]
 
 
 def as_html(found: Starts, zone: tzinfo) -> str:
@@ -141,9 +144,9 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
 
 
 HELP: Final = (
-    "The last start of each engine, and all starts in the range. A start lasts from the start of "
-    "the server's first process until the server was ready, or until it failed. With "
-    "`TAILSPAN_KUBERNETES=true` it begins when Kubernetes created the pod. "
+    f"The last start of each engine and the starts in the range, at most {MAX_BARS}. A start "
+    "lasts from the start of the server's first process until the server was ready, or until it "
+    "failed. With `TAILSPAN_KUBERNETES=true` it begins when Kubernetes created the pod. "
     "Its parts sum to the whole: "
     + ", ".join(f"{_label(part)} ({WORDS[part]})" for part in PARTS)
     + "."

@@ -22,6 +22,9 @@ def test_the_last_start_of_each_engine_and_those_in_the_range_are_shown() -> Non
     assert shown_starts(known, START_NS + 10_000 * S) == [known[0], known[2], known[4]]
     many = [cold_start(number) for number in range(50)]
     assert shown_starts(many, START_NS) == many[-MAX_BARS:]
+    loop = [cold_start(100 + number, replica="crashes") for number in range(MAX_BARS)]
+    shown = shown_starts([*known, *loop], START_NS)
+    assert shown == [known[0], known[2], known[4], *loop[-MAX_BARS + 3 :]]
 
 
 def test_each_part_is_a_segment_of_the_bar_and_a_cell() -> None:
