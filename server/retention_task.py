@@ -23,6 +23,7 @@ from store.retention import (
     delete_older,
     delete_older_rollups,
     deleted_until_unix_ns,
+    keep_rows_for_ever,
     newest_unix_ns,
     store_deleted_until,
 )
@@ -132,7 +133,10 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
     failures = [] if failure is None else [failure]
     now = clock.deletable_unix_ns
     forgotten = 0
-    if keep.rows_ns is not None:
+    if keep.rows_ns is None:
+        with _raised_later(failures):
+            await asyncio.to_thread(keep_rows_for_ever, engine)
+    else:
         with _raised_later(failures):
             forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)

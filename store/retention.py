@@ -164,6 +164,14 @@ def delete_older(
     return forgotten
 
 
+def keep_rows_for_ever(engine: Engine) -> None:
+    """End an earlier retention, if the database deletes old rows itself."""
+    for table, instant in (*_BY, *_CORRECTIONS):
+        with writing(engine) as connection:
+            if not dialects.of(engine).set_row_lifetime(connection, table, instant.name, None):
+                return
+
+
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:

@@ -89,9 +89,12 @@ class Dialect(Protocol):
         """Delete rows. Return their number."""
 
     def set_row_lifetime(
-        self, connection: Connection, table: Table, instant: str, keep_ns: int
+        self, connection: Connection, table: Table, instant: str, keep_ns: int | None
     ) -> bool:
-        """Configure the database to delete old rows itself. Return False if it cannot."""
+        """Configure the database to delete old rows itself. Return False if it cannot.
+
+        If `keep_ns` is None, the database must not delete rows by age any more.
+        """
 
     def drop_days(
         self, engine: Engine, table: Table, before_unix_ns: int

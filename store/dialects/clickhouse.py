@@ -184,18 +184,28 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return found
 
 
-def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Set the table's TTL if it has changed. ClickHouse then deletes old rows."""
+def set_row_lifetime(
+    connection: Connection, table: Table, instant: str, keep_ns: int | None
+) -> bool:
+    """Set or remove the table's TTL if it has changed. ClickHouse then deletes old rows."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
         "SELECT engine_full FROM system.tables WHERE database = currentDatabase()"
         f" AND name = '{tables.local_name(table, cluster)}'"
     ).scalar()
+    known_s = tables.lifetime_s(str(there))
+    if keep_ns is None:
+        if known_s is not None:
+            connection.exec_driver_sql(f"ALTER TABLE {tables.local(table, cluster)} REMOVE TTL")
+        return True
     ttl = tables.ttl(instant, keep_ns)
     if ttl not in str(there):
+        # A part stores when its rows expire. If this is not computed again, ClickHouse deletes the
+        # part at the earlier time.
+        longer = known_s is not None and known_s < keep_ns // 10**9
         connection.exec_driver_sql(
             f"ALTER TABLE {tables.local(table, cluster)} MODIFY TTL {ttl}"
-            " SETTINGS materialize_ttl_after_modify = 0"
+            f" SETTINGS materialize_ttl_after_modify = {int(longer)}"
         )
     whole = tables.whole_parts(keep_ns)
     if whole not in str(there):

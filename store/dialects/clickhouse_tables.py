@@ -6,6 +6,7 @@ the same time and key, the last row is kept. If `info` has `KEEP_FIRST`, the fir
 within its shard. `requests` is distributed over the shards.
 """
 
+import re
 from typing import Final
 
 from sqlalchemy import Column, Table
@@ -14,6 +15,7 @@ from store.schema import KEEP_FIRST
 
 _TYPES: Final = {str: "String", int: "Int64", float: "Float64", bool: "Bool", bytes: "String"}
 _WEEK_NS: Final = 7 * 86_400 * 10**9
+_LIFETIME: Final = re.compile(r"TTL .* \+ toIntervalSecond\((\d+)\)")
 _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
@@ -36,6 +38,12 @@ def local(table: Table, cluster: str | None) -> str:
 def ttl(instant: str, keep_ns: int) -> str:
     """The TTL expression of a table, in the form in which ClickHouse shows it."""
     return f"toDateTime(fromUnixTimestamp64Nano({instant})) + toIntervalSecond({keep_ns // 10**9})"
+
+
+def lifetime_s(engine_full: str) -> int | None:
+    """The retention in the TTL of a table's definition, in seconds. None without a TTL."""
+    found = _LIFETIME.search(engine_full)
+    return None if found is None else int(found[1])
 
 
 def whole_parts(keep_ns: int) -> str:

@@ -229,7 +229,9 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return connection.execute(delete(table).where(which)).rowcount
 
 
-def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+def set_row_lifetime(
+    connection: Connection, table: Table, instant: str, keep_ns: int | None
+) -> bool:
     """Return False, because SQLite does not delete old rows itself."""
     return False
 

@@ -82,6 +82,18 @@ def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
     assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
 
 
+@pytest.mark.parametrize("rows_ns", [DAY_NS, None], ids=["a day", "forever"])
+def test_an_earlier_retention_ends_if_rows_are_kept_for_ever(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, rows_ns: int | None
+) -> None:
+    """ClickHouse would continue to delete rows by the earlier retention."""
+    ended: list[Engine] = []
+    monkeypatch.setattr(retention_task, "keep_rows_for_ever", ended.append)
+    clock = started(engine, Time())
+    asyncio.run(retain(engine, RetentionPeriods(rows_ns, None, None), clock))
+    assert ended == ([engine] if rows_ns is None else [])
+
+
 @pytest.mark.parametrize("rows_ns", [30 * DAY_NS, None], ids=["30 days", "forever"])
 def test_a_late_row_is_counted_with_the_rest_of_its_hour_while_rows_are_kept(
     engine: Engine, rows_ns: int | None

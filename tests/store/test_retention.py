@@ -1,3 +1,4 @@
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from store.alerting.slo_counts import CountedRange, SloCount, read_counts, store
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
-from store.retention import delete_older
+from store.retention import delete_older, keep_rows_for_ever
 from store.rollups.bucket_builder import BuildResult, Failed, build_some_marked
 from store.rollups.request_rollups import RequestRollups
 from store.writer import Writer
@@ -20,6 +21,7 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 
 S = 1_000_000_000
+DAY_NS = 86_400 * S
 START_NS = 1_763_634_000 * S
 EVER = Window(0, 2**63 - 1)
 
@@ -105,6 +107,50 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
         assert "ttl_only_drop_parts = 0" in str(made)
         connection.exec_driver_sql("OPTIMIZE TABLE requests FINAL")
     assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-2"]
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_clickhouse_keeps_rows_longer_after_the_retention_was_raised(
+    clickhouses: ClickHouses, request_row: Requests
+) -> None:
+    """A part of the table stores the time at which its rows expire."""
+    engine = open_database(clickhouses.new())
+    received_s = time.time_ns() // S
+    delete_older(engine, 7 * DAY_NS, START_NS)
+    with Writer(engine) as writer:
+        writer.submit([request_row(1, received_unix_ns=received_s * S)], []).result(10)
+    delete_older(engine, 30 * DAY_NS, START_NS)
+    expires_s = (
+        "SELECT DISTINCT toUnixTimestamp(delete_ttl_info_min) FROM system.parts"
+        " WHERE database = currentDatabase() AND table = 'requests' AND active"
+    )
+    with engine.connect() as connection:
+        for _ in range(100):
+            found = connection.exec_driver_sql(expires_s).scalars().all()
+            if found == [received_s + 30 * 86_400]:
+                break
+            time.sleep(0.1)
+        assert found == [received_s + 30 * 86_400]
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_clickhouse_deletes_nothing_if_rows_are_kept_for_ever(
+    clickhouses: ClickHouses, request_row: Requests
+) -> None:
+    engine = open_database(clickhouses.new())
+    delete_older(engine, 7 * DAY_NS, START_NS)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SYSTEM STOP TTL MERGES requests")
+        with Writer(engine) as writer:
+            writer.submit([request_row(1)], []).result(10)
+        for _ in range(2):
+            keep_rows_for_ever(engine)
+        connection.exec_driver_sql("SYSTEM START TTL MERGES requests")
+        assert "TTL" not in str(connection.exec_driver_sql("SHOW CREATE TABLE requests").scalar())
+        connection.exec_driver_sql("OPTIMIZE TABLE requests FINAL")
+    assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-1"]
     engine.dispose()
 
 
