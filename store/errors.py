@@ -20,7 +20,8 @@ class StoreUnavailable(StoreError):
 
 
 class LeaseLost(StoreError):
-    """A different collector has taken the lease. Nothing was committed."""
+    """A different collector has taken the lease, or this process has given it up. Nothing was
+    committed."""
 
 
 class RowRefused(StoreError, ValueError):

@@ -14,7 +14,8 @@ ClickHouse has no transactions, so the lease is also checked before each write
 (docs/decisions/095-the-state-has-its-own-database.md).
 
 In SQLite, only one process writes, and it always holds every lease. If ClickHouse stores the state
-too, there are no leases.
+too, there are no leases. With any database, a process that has given up its leases writes nothing
+inside `acting`, except results of notifications. So its threads end soon, and the process can exit.
 """
 
 import os
@@ -99,17 +100,19 @@ class Leases:
         state = state_of(engine)
         self.exclusive = dialects.of(state).SINGLE_WRITER or dialects.of(state).LEASES
         self.shared = dialects.of(state).LEASES
-        self._engine = state
+        self.state = state
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
         self._held: Mapping[str, tuple[LeaseTerm, float]] = {}
         """Expiry in monotonic time."""
         self._connection: Connection | None = None
+        self.given_up = False
+        """Whether this process has given up its leases."""
 
     def term(self, name: str) -> LeaseTerm | None:
         """Return the current term of a lease, or None if this process does not hold it."""
         if not self.shared:
-            return LeaseTerm(name, 0)
+            return None if self.given_up else LeaseTerm(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))
         return term if self._elapsed_s() < until_s else None
 
@@ -118,13 +121,14 @@ class Leases:
         """Act as the holder of a lease until the end of the `with` block.
 
         Yields: the term, or None if this process does not hold the lease. After the term's end,
-        each `connections.writing` in the block raises LeaseLost.
+        each `connections.writing` in the block raises LeaseLost. After `release`, it also raises
+        LeaseLost, unless the lease is `NOTIFICATION`.
         """
         term = self.term(name)
-        if term is None or not self.shared:
-            yield term
+        if term is None:
+            yield None
             return
-        token = FENCE.set(_TermFence(self._engine, self._check, term))
+        token = FENCE.set(_TermFence(self, term))
         try:
             yield term
         finally:
@@ -138,7 +142,7 @@ class Leases:
         # take the lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
-            with store_errors(self._engine, "written"):
+            with store_errors(self.state, "written"):
                 tokens = self._take(self._dedicated())
         except BaseException:
             self._disconnect()
@@ -146,13 +150,15 @@ class Leases:
         self._held = {name: (LeaseTerm(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
-        """Give up all leases, so that other collectors can take them at their next `beat`."""
+        """Give up all leases for good, so that other collectors can take them at their next
+        `beat`."""
+        self.given_up = True
         self._held = {}
         if not self.shared:
             return
         own = update(LEASES).where(LEASES.c.holder == self.holder).values(expires_unix_ms=0)
         try:
-            with store_errors(self._engine, "written"):
+            with store_errors(self.state, "written"):
                 self._dedicated().execute(own)
         finally:
             self._disconnect()
@@ -188,7 +194,9 @@ class Leases:
         ).returning(LEASES.c.name, LEASES.c.token)
         return {row.name: row.token for row in connection.execute(taken)}
 
-    def _check(self, connection: Connection, term: LeaseTerm) -> None:
+    def check(self, connection: Connection, term: LeaseTerm) -> None:
+        """Raise LeaseLost if another collector has taken the lease. Otherwise lock the lease's row
+        until the end of the transaction."""
         # An expired lease stays held until another collector takes it. Until the commit, the lock
         # keeps other collectors from taking it.
         own = and_(
@@ -204,9 +212,7 @@ class Leases:
         """Return a separate connection, so that renewals do not wait for a free connection of the
         pool."""
         if self._connection is None:
-            self._connection = self._engine.connect().execution_options(
-                isolation_level="AUTOCOMMIT"
-            )
+            self._connection = self.state.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._connection.exec_driver_sql(f"SET lock_timeout = '{_LOCK_WAIT}'")
         return self._connection
 
@@ -219,25 +225,30 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class _TermFence:
-    state: Engine
-    check: Callable[[Connection, LeaseTerm], None]
+    leases: Leases
     term: LeaseTerm
 
     def before(self, engine: Engine) -> None:
-        if dialects.of(engine).ADDITIVE:
+        # the result of a message that was sent must still be stored, or the message is sent again
+        if self.leases.given_up and self.term.lease != NOTIFICATION:
+            raise LeaseLost(f"this process has given up the lease {self.term.lease!r}")
+        if self.leases.shared and dialects.of(engine).ADDITIVE:
             # without transactions, each statement takes effect at once
-            with reading(self.state) as connection:
-                self.check(connection, self.term)
+            with reading(self.leases.state) as connection:
+                self.leases.check(connection, self.term)
 
     @contextmanager
     def until_commit(self, connection: Connection) -> Iterator[None]:
-        if connection.engine is self.state:
-            self.check(connection, self.term)
+        state = self.leases.state
+        if not self.leases.shared:
             yield
-            return
-        with store_errors(self.state, "read"), self.state.begin() as own:
-            self.check(own, self.term)
+        elif connection.engine is state:
+            self.leases.check(connection, self.term)
             yield
+        else:
+            with store_errors(state, "read"), state.begin() as own:
+                self.leases.check(own, self.term)
+                yield
 
 
 def now_unix_ms() -> ColumnElement[int]:

@@ -1,17 +1,20 @@
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 
 import pytest
 from sqlalchemy import Engine
 
 from server import retention_task
-from server.retention_task import RetentionPeriods, begin, retain
+from server.retention_task import RetentionPeriods, RetentionTask, begin, retain
 from store.database import open_database
+from store.leases import Leases
 from store.queries import Window, request_count
-from store.retention import deleted_until_unix_ns, newest_unix_ns
+from store.retention import delete_older, deleted_until_unix_ns, newest_unix_ns
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.writer import Writer
@@ -80,6 +83,36 @@ def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
         assert kept_after(engine, clock) == left
         time.wait(HOUR_NS)
     assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
+
+
+def test_a_long_deletion_ends_when_tailspan_stops(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tailspan exits within 10 s, but deleting many rows may take hours."""
+    monkeypatch.setattr(retention_task, "EVERY_S", 0)
+    clock = started(engine, Time())
+    leases = Leases(engine)
+    leases.beat()
+    begun = threading.Event()
+
+    def delete_slowly(engine: Engine, keep_ns: int, now_ns: int) -> int:
+        def pause() -> None:
+            begun.set()
+            sleep(0.05)
+
+        return delete_older(engine, keep_ns, now_ns, batch_rows=1, pause=pause)
+
+    monkeypatch.setattr(retention_task, "delete_older", delete_slowly)
+
+    async def run() -> None:
+        keep = RetentionPeriods(S, None, None)
+        step = asyncio.create_task(RetentionTask(engine, keep, clock, leases).step())
+        await asyncio.to_thread(begun.wait, 10)
+        step.cancel()
+        leases.release()
+
+    asyncio.run(run())  # waits for the thread of the deletion
+    assert ROWS / 2 < request_count(engine, EVER) < ROWS
 
 
 @pytest.mark.parametrize("rows_ns", [DAY_NS, None], ids=["a day", "forever"])

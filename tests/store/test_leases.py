@@ -55,7 +55,7 @@ def collector(new_url: Callable[[], str]) -> Iterator[Make]:
 
 
 def engine_of(leases: Leases) -> Engine:
-    return leases._engine
+    return leases.state
 
 
 def test_with_sqlite_the_only_process_holds_every_lease(sqlite: Engine) -> None:
@@ -68,6 +68,27 @@ def test_with_sqlite_the_only_process_holds_every_lease(sqlite: Engine) -> None:
             store_evaluation(sqlite, "chat", 60, [])
     leases.release()
     assert evaluated_until(sqlite, "chat") == 60
+
+
+def test_a_process_that_stops_writes_nothing_more(new_sql_url: Callable[[], str]) -> None:
+    """The process waits for its threads before it exits."""
+    engine = open_database(new_sql_url())
+    leases = Leases(engine)
+    leases.beat()
+    with leases.acting(EVALUATION) as term:
+        assert term is not None
+        leases.release()
+        with pytest.raises(LeaseLost, match="given up the lease 'evaluation'"):
+            store_evaluation(engine, "chat", 60, [])
+    assert leases.term(EVALUATION) is None
+    assert evaluated_until(engine, "chat") is None
+    leases = Leases(engine)
+    leases.beat()
+    with leases.acting(NOTIFICATION):
+        leases.release()
+        with writing(engine):
+            pass  # a message that was sent is recorded
+    engine.dispose()
 
 
 @on_postgresql
@@ -173,7 +194,7 @@ def test_a_collector_that_stops_before_a_commit_is_replaced(collector: Make) -> 
     def stop_before_the_commit() -> None:
         with first.acting(EVALUATION) as term, writing(engine_of(first)) as connection:
             assert term is not None
-            first._check(connection, term)
+            first.check(connection, term)
             time.sleep(1.5)
             second.beat()
 
