@@ -139,7 +139,7 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
     else:
         with _raised_later(failures):
             forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
-        await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
+    await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
     with _raised_later(failures):
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)

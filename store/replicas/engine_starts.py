@@ -8,6 +8,8 @@ from sqlalchemy import Engine, Row, and_, func, or_, select
 
 from store import dialects
 from store.connections import reading, writing
+from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, whole_from_unix_s
+from store.rollups.tables import MINUTE_S
 from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
@@ -83,9 +85,15 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 
 
 def delete_starts(
-    engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
+    engine: Engine, keep_rows_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `deletable` returns, and return their number."""
+    """Delete the starts that `deletable` returns, and return their number.
+
+    If `keep_rows_ns` is None, rows are kept for ever since the last deletion of rows.
+    """
+    if keep_rows_ns is None:
+        kept_from_s = whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) or 0
+        keep_rows_ns = now_unix_ns - kept_from_s * SECOND_NS
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
         keys = [StartKey(*row) for row in rows]

@@ -127,6 +127,16 @@ def test_an_earlier_retention_ends_if_rows_are_kept_for_ever(
     assert ended == ([engine] if rows_ns is None else [])
 
 
+def test_starts_are_limited_even_if_rows_are_kept_for_ever(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Senders may invent engines."""
+    limited: list[int | None] = []
+    monkeypatch.setattr(retention_task, "delete_starts", lambda _, rows, *__: limited.append(rows))
+    asyncio.run(retain(engine, RetentionPeriods(None, None, None), started(engine, Time())))
+    assert limited == [None]
+
+
 @pytest.mark.parametrize("rows_ns", [30 * DAY_NS, None], ids=["30 days", "forever"])
 def test_a_late_row_is_counted_with_the_rest_of_its_hour_while_rows_are_kept(
     engine: Engine, rows_ns: int | None

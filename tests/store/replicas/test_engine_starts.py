@@ -16,6 +16,8 @@ from store.replicas.engine_starts import (
     in_force,
     starts_of,
 )
+from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, begin, no_longer_whole
+from store.rollups.tables import MINUTE_S
 from store.simulation_removal import delete_simulation
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart
@@ -129,3 +131,16 @@ def test_starts_of_invented_engines_are_deleted(
     assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 450
     assert in_force(engine) == [a_start()]
     assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 0
+
+
+def test_starts_of_invented_engines_are_deleted_even_if_rows_are_kept_for_ever(
+    engine: Engine, write: Callable[..., None], sample_row: Callable[..., Any]
+) -> None:
+    """The samples of engines that ended before the last deletion of rows may be deleted."""
+    begin(engine)
+    no_longer_whole(engine, MINUTE_S, START_NS // SECOND_NS - 60, SAMPLE_ROLLUPS)
+    ended = a_start(replica="ended", at_unix_ns=START_NS - 3 * HOUR_NS)
+    write(a_start(), ended, a_start(replica="made-up"))
+    write(sample_row(1))
+    assert delete_starts(engine, None, None, START_NS + 2 * HOUR_NS) == 1
+    assert [each.replica for each in in_force(engine)] == ["a", "ended"]
