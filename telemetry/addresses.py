@@ -13,7 +13,9 @@ INSECURE_KEY: Final = "insecure_credentials"
 """The key for `INSECURE_OPTION` in a YAML file. For scrape targets, the label is
 `__insecure_credentials__`."""
 HIDDEN: Final = "***"
-_ANY: Final = ("0.0.0.0", "::")
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Maps each address that stands for all addresses to a loopback address of the same family. Python
+accepts no IPv4 connections on `::`."""
 
 
 def is_loopback(host: str | None) -> bool:
@@ -56,5 +58,5 @@ def masked(url: str) -> str:
 
 def authority(host: str, port: int) -> str:
     """The `HOST:PORT` with which a client on this machine reaches a server."""
-    host = "127.0.0.1" if host in _ANY else host
+    host = _LOOPBACK.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

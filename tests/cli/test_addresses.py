@@ -1,7 +1,11 @@
+import socket
+
 import click
 import pytest
 
 from cli.options.addresses import Host, authority, base_url, is_loopback
+from collector.errors import ListenError
+from collector.listen.asgi_server import listen
 
 
 @pytest.mark.parametrize(
@@ -51,9 +55,20 @@ def test_a_password_is_refused_and_not_repeated(given: str) -> None:
 
 
 def test_a_listening_address_becomes_a_reachable_one() -> None:
-    assert authority("0.0.0.0", 80) == authority("::", 80) == "127.0.0.1:80"
     assert authority("::1", 80) == "[::1]:80"
     assert authority("gpu-host", 80) == "gpu-host:80"
+
+
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_an_address_for_all_addresses_becomes_a_reachable_one(host: str, reached: str) -> None:
+    try:
+        listening = listen(host, 0, "--http-port")
+    except ListenError:
+        pytest.skip("this machine has no IPv6")
+    with listening:
+        port = listening.getsockname()[1]
+        assert authority(host, port) == f"{reached}:{port}"
+        socket.create_connection((reached.strip("[]"), port), 10).close()
 
 
 def test_loopback_is_recognised_by_name_and_number() -> None:
