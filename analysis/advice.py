@@ -12,9 +12,10 @@ from analysis.corrected_prediction import Predicted
 from analysis.hardware_change import QUANTISATIONS, on_hardware
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict_each
-from replay.edits import EditError, Edits, edits_of
+from replay.edits import EditError, Edits, edited_engine, edits_of
 from roofline.errors import UnknownShapeError
 from roofline.shape_from_config import read_shape
+from telemetry.printable import printable
 from telemetry.starts import read
 
 MIN_GAIN: Final = 0.02
@@ -101,7 +102,12 @@ def advise(
             lever gets at most `FEWER_DRAWS` replays.
     """
     unknown: list[str] = []
-    levers = list(_levers(recorded, unknown))
+    levers = []
+    for lever in _levers(recorded, unknown):
+        if (reason := _refusal(recorded, lever)) is None:
+            levers.append(lever)
+        else:
+            unknown.append(f"{lever.name}: {reason}")
 
     def draws_for(answer: WhatIfAnswer) -> int:
         return draws if shortens(answer, metric) else FEWER_DRAWS
@@ -179,6 +185,19 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
     )
     if recorded.replicas > 1:
         yield lever("one replica fewer", f"replicas={recorded.replicas - 1}", _MACHINES, "nothing")
+
+
+def _refusal(recorded: Recorded, lever: AdviceLever) -> str | None:
+    """Return why an engine cannot have the lever's arguments, or None if each engine can have them.
+
+    The values are computed from the first engine's arguments. The arguments of other engines may
+    differ."""
+    for each in recorded.engines:
+        try:
+            edited_engine(each.model.engine, lever.edits.arguments or {})
+        except EditError as error:
+            return f"replica {printable(each.replica, 63)} cannot have this value: {error}"
+    return None
 
 
 def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:

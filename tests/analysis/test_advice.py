@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -85,3 +86,20 @@ def test_without_a_queue_quantisation_helps_and_more_batch_slots_do_not() -> Non
 def test_a_fleet_gets_advice_on_its_router() -> None:
     names = {each.lever.name for each in advised("e2e_s", replicas=2, draws=0).advice}
     assert {"routing by load", "routing by prefix", "one replica fewer"} <= names
+
+
+def test_a_value_that_an_engine_cannot_have_is_not_judged() -> None:
+    """The second engine has more places in its batch than the first engine's smallest budget."""
+    found = recorded(20, replicas=2)
+    first, second = found.engines
+    config = replace(second.model.engine, max_num_seqs=4_096)
+    other = replace(second, model=replace(second.model, engine=config))
+    mixed = replace(found, engines=[first, other])
+    answer = advise(mixed, WhatIfQuestion(mixed.window, Edits()), "e2e_s", draws=0)
+    names = {each.lever.name for each in answer.advice}
+    assert {"smaller chunks", "one more replica"} <= names
+    assert "small chunks" not in names
+    assert (
+        "small chunks: replica sim-1 cannot have this value: max_num_batched_tokens: 2048; allowed:"
+        " at least max_num_seqs (4096)"
+    ) in answer.unknown
