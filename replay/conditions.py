@@ -3,6 +3,7 @@
 Pure.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,15 +22,12 @@ class Pace(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A time range, and the seconds by which the events in this range are moved."""
+    """A time range, and the seconds by which the events in this range are moved. The range contains
+    the times t with `from_s` ≤ t < `to_s`."""
 
     from_s: float
     to_s: float
     by_s: float
-
-    def has(self, at_s: float) -> bool:
-        """Return whether the range contains this time."""
-        return self.from_s <= at_s < self.to_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +66,17 @@ class Conditions:
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:
+            # The events are in order of time. A window of a day has thousands of ranges and events,
+            # so the events of a range are found by bisection.
             at_s = attrgetter(time)
-            return tuple(
-                each._replace(**{time: at_s(each) + shift.by_s})
-                for shift in shifts
-                for each in events
-                if shift.has(at_s(each))
-            )
+            found: list[Any] = []
+            for shift in shifts:
+                low = bisect_left(events, shift.from_s, key=at_s)
+                high = bisect_left(events, shift.to_s, key=at_s)
+                found += (
+                    each._replace(**{time: at_s(each) + shift.by_s}) for each in events[low:high]
+                )
+            return tuple(found)
 
         return Conditions(
             stalls=tuple(moved(each, "at_s") for each in self.stalls),

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay.conditions import Conditions, Pace, Stall
+from replay.conditions import Conditions, Pace, Shift, Stall
 from replay.engine_config import EngineConfig
 from replay.step_clock import StepClock, step_noise
 
@@ -39,3 +39,21 @@ def test_conditions_are_in_order_of_time() -> None:
     with pytest.raises(ValueError, match="paces: each factor must be above 0"):
         Conditions(paces=((Pace(0.0, 0.0),),))
     assert Conditions(stalls=((Stall(2.0, 0.1),),)).stalls_of(1) == ()
+
+
+def test_the_events_of_many_ranges_are_found_without_reading_all_events_for_each() -> None:
+    """A resampled day has thousands of ranges and of changes of speed."""
+    reads = []
+
+    class Counted(Pace):
+        @property
+        def from_s(self) -> float:
+            reads.append(self[0])
+            return float(self[0])
+
+    paces = tuple(Counted(5.0 * place, 1.0 + place) for place in range(1_000))
+    shifts = [Shift(10.0 * place, 10.0 * place + 10, 2.0) for place in range(500)]
+    found = Conditions(paces=(paces,)).shifted(shifts).paces_of(0)
+    assert [each[0] for each in found] == [each[0] + 2.0 for each in paces]
+    assert [each.factor for each in found] == [each.factor for each in paces]
+    assert len(reads) < 50 * len(paces)
