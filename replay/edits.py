@@ -242,11 +242,20 @@ def edits_of(texts: Iterable[str]) -> Edits:
         elif name in ("device", "quantization"):
             others[name] = value
         elif name in ARGUMENTS:
+            _parsed(name, value)
             arguments[name] = value
         else:
             allowed = ", ".join((*ARGUMENTS, *_PLAIN, "rate", "prompt", "output"))
             raise EditError(f"{name}: not modelled; allowed: {allowed}")
     return Edits(arguments=arguments, rates=rates, **others)
+
+
+def _parsed(name: str, value: str) -> Any:
+    argument = ARGUMENTS[name.replace("-", "_")]
+    try:
+        return argument.parse(value)
+    except (ValueError, KeyError):
+        raise EditError(f"{name}: {value!r}; allowed: {argument.allowed}") from None
 
 
 def edited_engine(config: EngineConfig, arguments: Mapping[str, str]) -> EngineConfig:
@@ -260,10 +269,7 @@ def edited_engine(config: EngineConfig, arguments: Mapping[str, str]) -> EngineC
         argument = ARGUMENTS.get(name.replace("-", "_"))
         if argument is None:
             raise EditError(f"{name}: not modelled; allowed: {', '.join(ARGUMENTS)}")
-        try:
-            changed[argument.field] = argument.parse(value)
-        except (ValueError, KeyError):
-            raise EditError(f"{name}: {value!r}; allowed: {argument.allowed}") from None
+        changed[argument.field] = _parsed(name, value)
     try:
         return replace(config, **changed)
     except ValueError as error:

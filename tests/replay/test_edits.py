@@ -178,6 +178,8 @@ def test_edits_are_read_as_they_are_listed() -> None:
         ("replicas=" + "9" * 5_000, "9'; allowed: 1 to 10000"),
         ("router=random", "allowed: round_robin"),
         ("gpu=H200", "gpu: not modelled; allowed: max_num_seqs"),
+        ("max_num_seqs=lots", "max_num_seqs: 'lots'; allowed: a whole number"),
+        ("enable-prefix-caching=maybe", "allowed: true or false"),
     ],
 )
 def test_a_text_that_is_not_an_edit_is_an_error(text: str, reason: str) -> None:

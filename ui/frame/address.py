@@ -76,6 +76,8 @@ LONGEST_INCIDENT: Final = 2_000
 """Maximum characters of an incident's name. The name of an incident of a group contains label
 values of up to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
+LONGEST_REASON: Final = 400
+"""Maximum number of characters of an error about a change. It contains what is allowed."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
@@ -329,7 +331,8 @@ def _what_if_edits(parameters: Mapping[str, str], notices: list[str]) -> str:
     try:
         return ",".join(edits_of(text[:LONGEST_CHANGE].split(",")).listed())
     except EditError as error:
-        notices.append(f"The address's change: {plain(str(error))}. Now showing no change.")
+        reason = plain(str(error), LONGEST_REASON)
+        notices.append(f"The address's change: {reason}. Now showing no change.")
         return ""
 
 
@@ -340,7 +343,8 @@ def _sweep(parameters: Mapping[str, str], notices: list[str]) -> str:
     try:
         sweep_of(text)
     except EditError as error:
-        notices.append(f"The address's sweep: {plain(str(error))}. Now showing no sweep.")
+        reason = plain(str(error), LONGEST_REASON)
+        notices.append(f"The address's sweep: {reason}. Now showing no sweep.")
         return ""
     return text
 
