@@ -36,6 +36,7 @@ class PresentConfig:
     max_num_batched_tokens: int
     enable_prefix_caching: bool
     replicas: int
+    """Number of servers. A server may have several engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +143,5 @@ def _present_values(recorded: Recorded) -> PresentConfig:
         config.max_num_seqs,
         config.max_num_batched_tokens,
         config.enable_prefix_caching,
-        len(recorded.engines),
+        recorded.replicas,
     )

@@ -3,6 +3,7 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,22 @@ def test_without_a_change_the_controls_have_the_present_values(page: Open, url: 
     assert "Choose a change" in markup(test)
     assert test.number_input(key="what_if_max_num_seqs").value == 256
     assert test.slider(key="what_if_rate").value == 1.0
+
+
+def test_engines_of_one_server_are_one_replica(page: Open, url: str) -> None:
+    """A change of the replicas counts servers. With --data-parallel-size 2, a server has two
+    engines."""
+    second: dict[str, Any] = {"engine": 1, "replica": data().starts[0].replica}
+    fill(
+        url,
+        [
+            replace(each, **second, span_id=f"{number:016x}")
+            for number, each in enumerate(data().requests, 1)
+        ],
+        [replace(each, **second) for each in data().samples],
+        [replace(each, **second) for each in data().starts],
+    )
+    assert page(url, **RANGE).number_input(key="what_if_replicas").value == 1
 
 
 def test_without_a_change_the_page_ranks_changes_to_try(page: Open, url: str) -> None:
