@@ -293,7 +293,14 @@ def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, orig
         steps = fit_steps(_step_reports(samples, mine, origin_ns))
     except FitError as error:
         raise NotReplayableError(f"{where}: {error}") from None
-    return _Fit(start, mine, steps, engine_config(read(start.arguments), start.version, where))
+    try:
+        config = engine_config(read(start.arguments), start.version, where)
+    except NotReplayableError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:
+        why = printable(str(error), 120)
+        raise NotReplayableError(f"{where} reports an argument without meaning: {why}") from None
+    return _Fit(start, mine, steps, config)
 
 
 def _recorded_engine(
@@ -399,8 +406,8 @@ def engine_config(
 
 def reserves_prompt(version: str | None) -> bool:
     """Return whether this version of vLLM reserves the blocks of a whole prompt by default."""
-    parts = (version or "").split(".")
-    return len(parts) > 1 and parts[1].isdigit() and (int(parts[0]), int(parts[1])) >= (0, 32)
+    parts = (version or "").removeprefix("v").split(".")[:2]
+    return all(map(str.isdecimal, parts)) and tuple(map(int, parts)) >= (0, 32)
 
 
 def _acceptance(

@@ -21,6 +21,7 @@ from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset
 from simulator.workload import Workload
 from store.queries import Window
+from telemetry.starts import read, written
 from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 SECONDS = 150
@@ -344,3 +345,15 @@ def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
     assert found.requests < whole.counted.sum()
     assert costs[0] == costs[1]
     assert costs[0][0] == pytest.approx(7.2 / 3.6 * SECONDS / int(whole.counted.sum()))
+
+
+def test_an_argument_of_the_wrong_type_is_a_reason_not_to_replay() -> None:
+    data, window = simulated()
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    many = {"scheduler.max_num_seqs": "many"}
+    starts = [
+        replace(start, arguments=written({**read(start.arguments), **many}), version="v0.32.0")
+        for start in data.starts
+    ]
+    with pytest.raises(NotReplayableError, match=r"an argument without meaning: .*many"):
+        recorded_of(requests, data.sample_table(), starts, window)
