@@ -195,11 +195,11 @@ def record(
                         log_line(f"  {fault.cause} …")
                         truths.append(_suffer(server, fault, baseline, seed, severity, during_s))
                 time.sleep(EXPORTED_S)
-        times = Counter[str]()
+        rounds = Counter[str]()
         for truth in truths:
-            times[truth.cause] += 1
-            number_of_this = times[truth.cause]
-            case = folder / f"{truth.cause}{f'-{number_of_this}' if number_of_this > 1 else ''}"
+            rounds[truth.cause] += 1
+            later = f"-{rounds[truth.cause]}" if rounds[truth.cause] > 1 else ""
+            case = folder / f"{truth.cause}{later}"
             case.mkdir()
             _copy(shared / "tailspan.db", case / "tailspan.db")
             truth.write(case / "truth.json")

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 from sqlalchemy import Engine
 
-from alerts.notify.message import IncidentMessage, Transition, dumps
+from alerts.notify.example import example
+from alerts.notify.message import Transition, dumps
 from analysis.slo_states import slo_states
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import Notification, store_notifications
@@ -17,18 +20,8 @@ def test_a_notification_of_an_incompatible_version_hides_no_other_cause(engine: 
         writer.submit([row(received_unix_ns=START_NS)], []).result(10)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
     store_evaluation(engine, "chat", START_S, [page])
-    message = IncidentMessage(
-        transition=Transition.FIRING,
-        slo="chat",
-        display_name="chat",
-        service="chat",
-        severity="page",
-        statement="",
-        began_unix_s=START_S,
-        fired_unix_s=START_S,
-        as_of_unix_s=START_S,
-        likely_cause="tenant a sends more",
-    )
+    example_of_page = example("page", Transition.FIRING, START_S, None)
+    message = replace(example_of_page, likely_cause="tenant a sends more")
     readable = Notification("chat", "page", START_S, "firing", "pager", dumps(message), START_S)
     other = Notification("chat", "page", START_S, "firing", "team", "{}", START_S)
     store_notifications(engine, [readable, other])
