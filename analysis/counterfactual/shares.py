@@ -53,8 +53,9 @@ growth. The third number is `MODEL_ERROR`.
 Of 120 intervals of simulated pairs, 93 % contain the true share, and the median width is 24 points
 (`benchmarks/diagnosis.py --pairs`, development seeds 97101, 97103 and, with `--foreign`, 97102). Of
 44 intervals of a real vLLM, 93 % contain the share that was measured in the same round
-(`benchmarks/diagnosis_real.py --repeats 3`, development seed 17). If the first number counts once
-and the third is 0.04, these numbers are 92 %, 21 points and 77 %."""
+(`benchmarks/diagnosis_real.py --repeats 3`, development seed 17). With a
+`SPREAD_FACTOR` of 1 and a `MODEL_ERROR` of 0.04, the coverage of simulated pairs is 92 %, their
+median width is 21 points, and the coverage on the real vLLM is 77 %."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
 """Minimum part of the growth that disappears if a small cause is reset alone. A cause whose effect

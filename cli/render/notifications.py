@@ -14,7 +14,7 @@ from telemetry import time_text
 WIDEST_PROBLEM: Final = 100
 _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}
 _UPDATE: Final = "the update"
-"""The likely cause, which is sent after the beginning was delivered."""
+"""A message with the likely cause. It is sent after the message about the start of the incident."""
 
 
 def of_incidents(

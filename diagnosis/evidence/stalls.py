@@ -66,8 +66,8 @@ def usual_surplus_ratio(case: DiagnosisCase) -> float:
     """Return the surplus of the median second, divided by the step time that the work explains. The
     same ratio in the baseline is subtracted.
 
-    The median second of all time from the first to the last slow request counts. After frequent
-    stalls, nearly each block of time with slow requests contains a stall.
+    The median second of all time from the first to the last slow request counts. If stalls are
+    frequent, nearly each block of time with slow requests contains a stall.
     """
     now, before = (
         _ratios(case, rows(case.servers.engines))

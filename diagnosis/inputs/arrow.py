@@ -35,8 +35,9 @@ GPU_COLUMNS: Final = ("replica", "gpu", "at_unix_ns", *GPU_VALUES)
 raises an error."""
 
 RANGE: Final = "range"
-"""The column with the number of the time range for which a sample was read. Each range has its own
-series, because a counter's increase between two ranges belongs to neither."""
+"""The column with the index of the time range for which a sample was read: the baseline or the
+window. Each range has its own series, because a counter's increase between two ranges belongs to
+neither."""
 
 _SERIES: Final = (RANGE, "replica", "engine", "gpu", "process", "started_unix_ns")
 

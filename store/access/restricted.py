@@ -77,7 +77,8 @@ def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
 
 @cache
 def with_all_rows(table: Table) -> FromClause:
-    """The table with hidden rows, for comparisons. It is cached, so that statements stay equal.
+    """The table with hidden rows, for comparisons. The result is cached, so that repeated calls
+    produce the same SQL statement.
 
     A query must not return its columns.
     """

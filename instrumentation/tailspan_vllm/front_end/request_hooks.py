@@ -134,7 +134,7 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
         if state is None or hasattr(state, FLIGHT):
             return
         if getattr(request, "resumable", False):
-            # Only the first inputs of a session are resumable, not its end.
+            # Every input of a session except the last one is resumable.
             setattr(state, FLIGHT, None)
             return
         if not probed:

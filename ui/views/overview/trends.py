@@ -57,7 +57,7 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """The seconds of each bin in which requests were counted. Shape (bins,)."""
+        """For each bin, the number of seconds during which requests were counted. Shape (bins,)."""
         edges = self.bins.first_unix_ns + np.arange(self.bins.count + 1) * self.bins.width_ns
         first, last = self.counted.from_unix_ns, self.counted.to_unix_ns
         edges = np.clip(edges, first, last)
