@@ -4,7 +4,8 @@ Four kinds of windows are recorded on one server, with the same seeds each time:
 with each of the two faults alone, and with both faults. The share of a fault A beside a fault B is
 the Shapley value of A: the mean of two increases of the latency. The first increase is the increase
 with A alone. The second increase is the increase with both faults minus the increase with B alone.
-If the kinds are recorded in several rounds, the four windows are of the same round.
+If the kinds are recorded in several rounds, the latencies of the other windows are means over the
+rounds, because windows with equal requests do not have equal latencies.
 """
 
 import json
@@ -27,7 +28,8 @@ class TrueShare(NamedTuple):
 
     value: float
     spread: float | None
-    """Standard deviation over the rounds, or None if there is only one."""
+    """Standard deviation of the shares that the windows of each round give alone, or None if there
+    is only one round."""
 
 
 def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | None:
@@ -56,13 +58,14 @@ def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | No
     if not growths_s[this] > 0:
         return None
     shares = np.array([_added_s(each) for each in tails_s.T]) / growths_s[:, np.newaxis]
+    added_s = _added_s([*tails_s[:-1].mean(axis=1), tails_s[-1, this]])
     spreads: Sequence[float | None] = [None] * len(of.causes)
     if rounds > 1:
         spreads = [float(each) for each in shares.std(axis=0, ddof=1)]
-    return tuple(map(TrueShare, map(float, shares[this]), spreads))
+    return tuple(map(TrueShare, (float(each / growths_s[this]) for each in added_s), spreads))
 
 
-def _added_s(tails_s: FloatArray) -> list[float]:
+def _added_s(tails_s: Sequence[float] | FloatArray) -> list[float]:
     """The Shapley value of each fault.
 
     Args:

@@ -14,9 +14,9 @@ of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
-90 % of the true shares. With --repeats, the windows are recorded in several rounds, and the
-standard deviation of each true share is printed, because windows with equal requests do not have
-equal latencies.
+90 % of the true shares. Windows with equal requests do not have equal latencies. With --repeats,
+the windows are recorded in several rounds. A true share then compares one window with the means of
+the others, and its standard deviation between rounds is printed.
 """
 
 import argparse
