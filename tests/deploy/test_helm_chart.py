@@ -26,6 +26,9 @@ from analysis.sign_in_file import load_sign_in
 from cli.main import tailspan
 from cli.options.settings import all_settings
 from dashboards.boards import BOARDS
+from exporters.definitions.probe_series import PROBE_LABELS
+from exporters.definitions.series import ALL
+from exporters.definitions.series_types import MetricSeries
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm"
@@ -44,6 +47,9 @@ BY_THE_CHART = {
     *("host", "grpc-port", "http-port", "metrics-port", "explorer-port", "no-explorer", "sign-in"),
     *("base-path", "database", "state-url", "token-file", "tls-cert", "tls-key", "insecure-bind"),
 }
+OF_THE_OPERATOR = {"container", "endpoint", "instance", "job", "namespace", "pod", "service"}
+"""Labels that the Prometheus operator adds to each metric of a ServiceMonitor. If a metric already
+has such a label, Prometheus renames it to exported_…."""
 UNSUPPORTED = {"tls-client-ca"}
 """With mutual TLS, the kubelet's probes would need a certificate."""
 
@@ -269,6 +275,17 @@ def test_the_operator_finds_the_metrics_and_the_rules(render: Any) -> None:
         assert rule["spec"] == yaml.safe_load(moved)
         # Prometheus counts the objectives on Tailspan itself, so their alerts have no link.
         assert (moved != rules) == (name == "tailspan")
+
+
+@needs_helm
+def test_the_operator_replaces_no_label_of_tailspan(render: Any) -> None:
+    """Without its own label `endpoint`, an endpoint that works would hide one that is down."""
+    [endpoint] = _of_kind(render(CASES["monitored"]), "ServiceMonitor")["spec"]["endpoints"]
+    rules = endpoint.get("relabelings", [])
+    dropped = {each["regex"] for each in rules if each["action"] == "labeldrop"}
+    labels = {label for each in ALL if isinstance(each, MetricSeries) for label in each.labels}
+    assert set(PROBE_LABELS) <= labels
+    assert labels & OF_THE_OPERATOR <= dropped
 
 
 @needs_helm
