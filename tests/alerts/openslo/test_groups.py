@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from alerts.errors import RuleError
-from alerts.fields import GROUPING
+from alerts.fields import GROUPING, PROBE_GROUPING
 from alerts.openslo.reader import inspect_texts
 from alerts.prometheus.generate import EXPLORER_URL, vllm_rules
 from tests.alerts.grouped import document, own, query_document
@@ -107,4 +107,5 @@ def test_histograms_of_vllm_have_no_groups() -> None:
 def test_a_page_of_one_group_does_not_inhibit_another_groups_ticket() -> None:
     """The inhibition rules compare every label that can name a group."""
     rules = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())["inhibit_rules"]
-    assert all({"slo", *GROUPING} <= set(rule["equal"]) for rule in rules)
+    groups = {*GROUPING, *PROBE_GROUPING}
+    assert all({"slo", *groups} <= set(rule["equal"]) for rule in rules)
