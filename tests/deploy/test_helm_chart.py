@@ -289,6 +289,24 @@ def test_the_operator_replaces_no_label_of_tailspan(render: Any) -> None:
 
 
 @needs_helm
+def test_own_rules_replace_those_of_the_built_in_objectives(render: Any) -> None:
+    preset = str(ROOT / "alerts" / "presets" / "voice.yaml")
+    rules = CliRunner().invoke(tailspan, ["slo", "rules", preset]).stdout
+    values = {
+        "settings": {"objectives": ["voice.yaml"]},
+        "monitoring": {"enabled": True, "rules": {"tailspan": rules}},
+    }
+    manifests = render(json.dumps(values))
+    own = _of_kind(manifests, "PrometheusRule", "tailspan-tailspan")["spec"]
+    assert own == yaml.safe_load(rules)
+    slos = {rule.get("labels", {}).get("slo") for group in own["groups"] for rule in group["rules"]}
+    assert "chat" not in slos
+    operating = (ROOT / "alerts" / "rules" / "operating.yaml").read_text()
+    of_tailspan = _of_kind(manifests, "PrometheusRule", "tailspan-operating")["spec"]
+    assert of_tailspan == yaml.safe_load(operating)
+
+
+@needs_helm
 def test_only_listed_service_accounts_may_read_pods_and_events(render: Any) -> None:
     kinds = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     assert not [each for each in render(CASES["defaults"]) if each["kind"] in kinds]
@@ -365,6 +383,10 @@ def test_every_object_fits_into_kubernetes(render: Any) -> None:
             "{explorer: {url: https://a.example.org/b},"
             " ingress: {host: a.example.org, withoutSignIn: true}}",
             'ingress.path is "/", but the path of explorer.url "https://a.example.org/b" differs',
+        ),
+        (
+            "{monitoring: {enabled: true}, settings: {objectives: [a.yaml]}}",
+            "monitoring.rules.tailspan is empty",
         ),
         ("{files: {tailspan.toml: a}}", 'files contains "tailspan.toml", which the chart writes'),
     ],

@@ -62,6 +62,9 @@ http://127.0.0.1:8501
 {{- if and .ingress.host (ne (include "tailspan.basePath" $) (trimSuffix "/" .ingress.path)) }}
 {{- fail (printf "ingress.path is %q, but the path of explorer.url %q differs. Use the same path in both." .ingress.path .explorer.url) }}
 {{- end }}
+{{- if and .monitoring.enabled .settings.objectives (not .monitoring.rules.tailspan) }}
+{{- fail "monitoring.enabled and settings.objectives are set, but monitoring.rules.tailspan is empty. Prometheus would page, because it would find no counters of the built-in objectives. Set monitoring.rules.tailspan to the output of tailspan slo rules for your objectives." }}
+{{- end }}
 {{- range $name, $_ := .files }}
 {{- if has $name (list "tailspan.toml" "sign-in.yaml") }}
 {{- fail (printf "files contains %q, which the chart writes. Use another name." $name) }}
