@@ -8,6 +8,9 @@ from alerts.expression import Expression, FieldComparison, comparisons, conjunct
 from alerts.groups import OTHER
 from alerts.objectives import GoodProbes, Goodput, Objective
 
+EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
+"""The environment variable with the address of the explorer."""
+
 LATENCIES: Final = {
     "ttft_s": "ttft",
     "tpot_s": "tpot",

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from alerts.errors import DocumentError, shown
+from alerts.errors import AlertsError, DocumentError, shown
+from alerts.explorer_links import EXPLORER_KEY
 from alerts.notify import pagerduty
 from alerts.notify.channels import Channel, ReceiverType
 from alerts.policy import SEVERITIES
@@ -44,10 +45,11 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
 
     Args:
         path: paths in the file are relative to its folder.
-        environ: the environment variables for `…_env`.
+        environ: the environment variables for `…_env`. `EXPLORER_KEY` has the address of the
+            explorer, if the file does not contain it.
 
     Raises:
-        DocumentError: the file is invalid, or a reference does not exist.
+        AlertsError: the file or `EXPLORER_KEY` is invalid, or a reference does not exist.
         OSError: the file cannot be read.
     """
     whole = read_file(path, ("explorer_url", "channels"))
@@ -61,7 +63,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
         if channel.name in channels:
             raise reader.error("name", f"{shown(channel.name)}: another channel has this name")
         channels[channel.name] = channel
-    return Configuration(tuple(channels.values()), _explorer_url(whole))
+    return Configuration(tuple(channels.values()), _explorer_url(whole, environ))
 
 
 def _secret_keys(*kinds: ReceiverType) -> tuple[str, ...]:
@@ -152,13 +154,17 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def _explorer_url(whole: MappingReader) -> str | None:
-    if "explorer_url" not in whole:
-        return None
-    url = whole.text("explorer_url")
-    problem = _url_problem(url)
-    if problem or urlsplit(url).query:
-        raise whole.error(
-            "explorer_url", f"{shown(url)}: {problem or 'must not contain a query (?…)'}"
-        )
-    return url
+def _explorer_url(whole: MappingReader, environ: Mapping[str, str]) -> str | None:
+    if "explorer_url" in whole:
+        url = whole.text("explorer_url")
+        if problem := _explorer_url_problem(url):
+            raise whole.error("explorer_url", f"{shown(url)}: {problem}")
+        return url
+    url = environ.get(EXPLORER_KEY, "")
+    if url and (problem := _explorer_url_problem(url)):
+        raise AlertsError(f"{EXPLORER_KEY}: {problem}")
+    return url or None
+
+
+def _explorer_url_problem(url: str) -> str | None:
+    return _url_problem(url) or ("must not contain a query (?…)" if urlsplit(url).query else None)

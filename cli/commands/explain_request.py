@@ -7,11 +7,10 @@ from typing import Any, Final
 import click
 from sqlalchemy import Engine
 
+from alerts.explorer_links import EXPLORER_KEY
 from analysis.explain_request import explain_request
 from cli.render.explanation import of_request
 from store.requests.lookup import find_requests
-
-EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
 
 _MAX_LISTED: Final = 5
 

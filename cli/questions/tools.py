@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cli.commands.explain_request import EXPLORER_KEY
+from alerts.explorer_links import EXPLORER_KEY
 from cli.questions.answer import answered
 from cli.questions.declared import Parameter, QuestionCommand, questions
 from cli.questions.explorer_pages import page_link

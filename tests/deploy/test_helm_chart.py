@@ -168,7 +168,8 @@ def test_services_ports_and_volumes_fit_the_pods(case: str, render: Any) -> None
 @each_case
 def test_tailspan_accepts_the_configuration(case: str, render: Any, tmp_path: Path) -> None:
     """The code that runs in a pod reads the settings, the sign-in and the channels."""
-    texts = _configuration(render(CASES[case]))
+    manifests = render(CASES[case])
+    texts = _configuration(manifests)
     for name, text in texts.items():
         (tmp_path / name).write_text(text.replace("/etc/tailspan-secrets", str(tmp_path)))
     for secret in ("tailspan-sign-in/client-secret", "tailspan-slack/url"):
@@ -180,7 +181,11 @@ def test_tailspan_accepts_the_configuration(case: str, render: Any, tmp_path: Pa
     if "sign-in.yaml" in texts:
         assert load_sign_in(tmp_path / "sign-in.yaml", {}).url == "https://tailspan.example.org"
     if "notify.yaml" in texts:
-        assert load_configuration(tmp_path / "notify.yaml", {}).channels
+        [container] = _pods(manifests)[0]["spec"]["containers"]
+        environ = {each["name"]: each.get("value", "") for each in container["env"]}
+        configuration = load_configuration(tmp_path / "notify.yaml", environ)
+        assert configuration.channels
+        assert configuration.explorer_url == "https://tailspan.example.org"
 
 
 @needs_helm

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.errors import DocumentError
+from alerts.errors import AlertsError, DocumentError
 from alerts.notify.channels import ReceiverType
 from alerts.notify.configuration import Configuration, load_configuration
 
@@ -49,6 +49,19 @@ def test_a_whole_file(folder: Path) -> None:
     assert manager.authorization.reveal() == "Bearer abc"
     assert hook.key is not None
     assert hook.key.reveal() == "s3cret"
+
+
+def test_the_variable_has_the_explorers_address_if_the_file_has_none(folder: Path) -> None:
+    without = "\n".join(WHOLE.splitlines()[1:])
+    assert load(folder, without).explorer_url is None
+    environ = {**ENVIRON, "TAILSPAN_EXPLORER_URL": "https://ops.example.org/tailspan"}
+    file = folder / "notify.yaml"
+    assert load_configuration(file, environ).explorer_url == "https://ops.example.org/tailspan"
+    file.write_text(WHOLE)
+    assert load_configuration(file, environ).explorer_url == "https://tailspan.example.org/base"
+    file.write_text(without)
+    with pytest.raises(AlertsError, match="TAILSPAN_EXPLORER_URL: is not an address"):
+        load_configuration(file, {**ENVIRON, "TAILSPAN_EXPLORER_URL": "ops.example.org"})
 
 
 @pytest.mark.parametrize(
