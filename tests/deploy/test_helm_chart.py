@@ -250,6 +250,15 @@ def test_the_explorers_path_reaches_its_probe_and_its_settings(render: Any) -> N
 
 
 @needs_helm
+def test_the_explorer_accepts_the_host_of_its_address(render: Any) -> None:
+    """Another proxy than the chart's Ingress can publish the explorer."""
+    manifests = render("{explorer: {url: 'https://ops.example.org/tailspan'}}")
+    settings = tomllib.loads(_configuration(manifests)["tailspan.toml"])
+    assert "ops.example.org" in settings["allowed-host"]
+    assert settings["base-path"] == "/tailspan"
+
+
+@needs_helm
 def test_a_change_of_the_configuration_restarts_the_pods(render: Any) -> None:
     sums = {
         pod["metadata"]["annotations"]["checksum/configuration"]

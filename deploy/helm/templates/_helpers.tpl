@@ -81,8 +81,8 @@ no-explorer: {{ ne .Values.database.type "sqlite" }}
 allowed-host:
   - {{ .Release.Name }}.{{ .Release.Namespace }}
   - {{ .Release.Name }}-explorer.{{ .Release.Namespace }}
-  {{- with .Values.ingress.host }}
-  - {{ . }}
+  {{- range list .Values.ingress.host (urlParse .Values.explorer.url).hostname | compact | uniq }}
+  - {{ . | quote }}
   {{- end }}
 {{- if .Values.tokens.existingSecret }}
 token-file: /etc/tailspan-secrets/{{ .Values.tokens.existingSecret }}/tokens
