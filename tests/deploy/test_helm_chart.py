@@ -321,6 +321,17 @@ def test_own_rules_replace_those_of_the_built_in_objectives(render: Any) -> None
 
 
 @needs_helm
+def test_listed_namespaces_may_read_the_api(render: Any) -> None:
+    values = "{networkPolicy: {apiNamespaces: [argo-rollouts]}}"
+    rules = _of_kind(render(values), "NetworkPolicy")["spec"]["ingress"]
+    [senders] = [rule["from"] for rule in rules if {"port": "metrics"} in rule["ports"]]
+    allowed = {
+        each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in senders
+    }
+    assert allowed == {"monitoring", "argo-rollouts"}
+
+
+@needs_helm
 def test_only_listed_service_accounts_may_read_pods_and_events(render: Any) -> None:
     kinds = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     assert not [each for each in render(CASES["defaults"]) if each["kind"] in kinds]
