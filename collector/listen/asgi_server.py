@@ -92,6 +92,7 @@ class AsgiHost:
             lifespan="off",
             ws="none",
             server_header=False,
+            proxy_headers=False,  # X-Forwarded-For would let a sender choose its address
             http=TimedH11,
             timeout_keep_alive=round(self._limits.idle_s),
             **(self._tls.uvicorn_settings() if self._tls else {}),

@@ -1,6 +1,7 @@
 import asyncio
 
 import httpx
+import pytest
 from starlette.types import Receive, Scope, Send
 
 from collector.listen.asgi_server import AsgiHost
@@ -61,5 +62,27 @@ def test_a_server_that_stops_cancels_a_request_that_takes_too_long() -> None:
             await stopping
             assert (await request).status_code == 500
             assert app.cancelled
+
+    asyncio.run(run())
+
+
+async def _client_address(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+
+
+def test_a_sender_cannot_choose_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits per sender use the address. The variable is for the explorer's proxies only."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+
+    async def run() -> None:
+        host = AsgiHost(_client_address, host="127.0.0.1", port=0, option="--port")
+        await host.start()
+        async with httpx.AsyncClient(timeout=20) as client:
+            answer = await client.get(
+                f"http://127.0.0.1:{host.port}/", headers={"X-Forwarded-For": "192.0.2.1"}
+            )
+        await host.stop(1)
+        assert answer.text == "127.0.0.1"
 
     asyncio.run(run())
