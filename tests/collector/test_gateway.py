@@ -144,3 +144,10 @@ def test_all_telemetry_of_a_replica_goes_to_one_collector() -> None:
     assert exporter["routing_attributes"] == [SERVICE_INSTANCE_ID]
     # A queue for one backend would keep data for it, although another backend is available.
     assert "sending_queue" not in exporter["protocol"]["otlp"]
+
+
+def test_the_certificate_is_checked_against_a_name() -> None:
+    """The resolver returns the collectors' IP addresses, which certificates rarely contain."""
+    exporter = yaml.safe_load((FOLDER / SEVERAL).read_text())["exporters"]["load_balancing"]
+    name = exporter["resolver"]["dns"]["hostname"]
+    assert exporter["protocol"]["otlp"]["tls"]["server_name_override"] == name
