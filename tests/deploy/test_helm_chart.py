@@ -220,6 +220,20 @@ def test_several_collectors_share_postgresql_and_have_one_explorer(render: Any) 
 
 
 @needs_helm
+def test_a_gateway_finds_each_collector(render: Any) -> None:
+    names = {each["metadata"]["name"] for each in render(CASES["defaults"])}
+    assert "tailspan-collectors" not in names
+    manifests = render(CASES["team"])
+    service = _of_kind(manifests, "Service", "tailspan-collectors")
+    assert service["spec"]["clusterIP"] == "None"
+    labels = _of_kind(manifests, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    # Prometheus would scrape each collector twice.
+    monitor = _of_kind(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert not monitor.items() <= service["metadata"]["labels"].items()
+
+
+@needs_helm
 def test_several_collectors_share_clickhouse_with_a_separate_state_database(render: Any) -> None:
     manifests = render(
         "{collectors: 2, database: {type: clickhouse, existingSecret: rows},"
