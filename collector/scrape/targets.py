@@ -143,7 +143,8 @@ class DnsName:
 
     async def _records(self) -> set[str]:
         resolver = self.resolver or dns.asyncresolver.Resolver()
-        answer = await resolver.resolve(self.host, "SRV", lifetime=LOOKUP_S)
+        # Names may be relative, as in Kubernetes, and as in `_addresses`.
+        answer = await resolver.resolve(self.host, "SRV", search=True, lifetime=LOOKUP_S)
         return {f"{record.target.to_text(omit_final_dot=True)}:{record.port}" for record in answer}
 
 

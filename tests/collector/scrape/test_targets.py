@@ -8,6 +8,7 @@ from typing import Any
 
 import dns.asyncresolver
 import dns.message
+import dns.name
 import dns.rcode
 import dns.rrset
 import pytest
@@ -66,7 +67,7 @@ def nameserver() -> Iterator[tuple[str, int]]:
             data, socket = self.request
             answer = dns.message.make_response(dns.message.from_wire(data))
             name = answer.question[0].name
-            if name.to_text().startswith("_vllm."):
+            if name.to_text() in ("_vllm._tcp.x.", "_vllm._tcp.pods.svc.cluster.local."):
                 answer.answer.append(
                     dns.rrset.from_text(name, 5, "IN", "SRV", "0 0 8001 a.x.", "0 0 8002 b.x.")
                 )
@@ -90,6 +91,9 @@ def test_each_srv_record_is_a_target(nameserver: tuple[str, int]) -> None:
         Target("https://a.x:8001/metrics", "a.x:8001"),
         Target("https://b.x:8002/metrics", "b.x:8002"),
     ]
+    resolver.search = [dns.name.from_text("svc.cluster.local")]
+    relative = DnsName("given", "dnssrv", "https", "_vllm._tcp.pods", None, "/metrics", resolver)
+    assert len(found(relative)) == 2
     unknown = DnsName("given", "dnssrv", "https", "_other._tcp.x", None, "/metrics", resolver)
     with pytest.raises(DiscoveryError, match="given"):
         found(unknown)
