@@ -63,9 +63,9 @@ def test_a_true_share_compares_a_window_with_the_means_of_the_others(
         writer.submit(rows, []).result()
     of = replace(FOUND, cause="longer_outputs+engine_stall", metric="e2e", tail_share=0.1)
     found = true_shares(pair, of)
-    # The first window took 5.0. The means of the others are 1.1, 2.1 with stalls, and 4.2 with longer
-    # outputs. Longer outputs add 3.1 or 2.9, and stalls 1.0 or 0.8. In the first round alone, longer
-    # outputs add 3.0 of 4.0, and in the second 3.2 of 4.4.
+    # The first window took 5.0. The means of the others are 1.1, 2.1 with stalls, and 4.2 with
+    # longer outputs. Longer outputs add 3.1 or 2.9, and stalls 1.0 or 0.8. The windows of the first
+    # round alone give 3.0 of 4.0 for longer outputs, and those of the second round 3.2 of 4.4.
     assert found is not None
     outputs, stalls = found
     assert outputs == pytest.approx((0.75, np.std([0.75, 3.2 / 4.4], ddof=1)))
