@@ -157,7 +157,7 @@ class PrometheusExporter(Families):
         """Add results of probes."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            self._slos.add_probes(self._probes.add(probes), now_unix_ns)
+            self._slos.add_probes(self._probes.add(probes, now_unix_ns), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
         """Export these tenants by name, up to `LIMIT` tenants. All collectors of a database then

@@ -16,6 +16,7 @@ from exporters.definitions.probe_series import (
 )
 from exporters.families import counter, gauge
 from exporters.format.text import Family
+from exporters.totals.engines import AHEAD_NS
 from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
@@ -42,27 +43,28 @@ class _Endpoint:
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None
 
-    def add(self, probe: Probe) -> None:
+    def add(self, probe: Probe, now_unix_ns: int) -> None:
         self.outcomes[str(probe.outcome)] += 1
         if probe.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + probe.cost_usd
         if not probe.outcome.sent or probe.outcome is ProbeOutcome.ABORT:
             return
-        if probe.outcome is not ProbeOutcome.CACHED and (
-            self.measured is None or probe.at_unix_ns > self.measured.at_unix_ns
+        latest_unix_ns = now_unix_ns + AHEAD_NS
+        if probe.outcome is not ProbeOutcome.CACHED and _replaces(
+            probe, self.measured, latest_unix_ns
         ):
             self.measured = probe
-        if self.latest is None:
-            self.latest = probe
-        elif probe.at_unix_ns > self.latest.at_unix_ns:
-            self.interval_ns = probe.at_unix_ns - self.latest.at_unix_ns
+        if _replaces(probe, self.latest, latest_unix_ns):
+            if self.latest is not None:
+                self.interval_ns = max(0, probe.at_unix_ns - self.latest.at_unix_ns)
             self.latest = probe
 
     def if_current(self, probe: Probe | None, now_unix_ns: int) -> Probe | None:
         if probe is None:
             return None
         age_ns = now_unix_ns - probe.at_unix_ns
-        return probe if age_ns <= max(STALE_NS, STALE_INTERVALS * self.interval_ns) else None
+        stale_ns = max(STALE_NS, STALE_INTERVALS * self.interval_ns)
+        return probe if -AHEAD_NS <= age_ns <= stale_ns else None
 
 
 class ProbeTotals:
@@ -73,7 +75,7 @@ class ProbeTotals:
         self._recent = RecentIds()
         self._unlisted = 0
 
-    def add(self, probes: Sequence[Probe]) -> list[Probe]:
+    def add(self, probes: Sequence[Probe], now_unix_ns: int) -> list[Probe]:
         """Add results, and return the results that were not added before."""
         ids, spans = [each.trace_id for each in probes], [each.span_id for each in probes]
         new = [probes[place] for place in self._recent.new_among(ids, spans)]
@@ -85,7 +87,7 @@ class ProbeTotals:
                     self._unlisted += 1
                     continue
                 known = self._endpoints[key] = _Endpoint()
-            known.add(probe)
+            known.add(probe, now_unix_ns)
         return new
 
     def families(self, now_unix_ns: int) -> list[Family]:
@@ -136,6 +138,12 @@ class ProbeTotals:
         if costs:
             yield counter(COST, costs)
         yield counter(UNLISTED, {(): self._unlisted})
+
+
+def _replaces(probe: Probe, known: Probe | None, latest_unix_ns: int) -> bool:
+    """Whether a result replaces the known result. A known result after `latest_unix_ns` was stored
+    while a clock was ahead, so any result replaces it."""
+    return known is None or not probe.at_unix_ns <= known.at_unix_ns <= latest_unix_ns
 
 
 def _phases_s(probe: Probe) -> dict[str, float | None]:
