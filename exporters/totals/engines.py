@@ -3,7 +3,8 @@
 Each of vLLM's API servers reports totals of its own requests. Only one process reports the totals
 of the steps. If a process has a new start, and no other process of the engine sent a sample shortly
 before, the server has restarted. The old counts are then dropped. Prometheus treats the drop as a
-reset. If a process ends while others continue, its counts stay in the sum.
+reset. If a process ends while others continue, its counts stay in the sum. After Tailspan starts,
+the totals of a running engine are omitted until each of its processes has had time to reconnect.
 """
 
 import operator
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from tailspan_vllm.export.retry import JITTER, LONGEST_PAUSE_S
+
 from exporters.definitions.engine_series import COMMON_TOTALS, ENGINE_GAUGES, ENGINE_TOTALS
 from telemetry.engines import EngineSample
+from telemetry.requests import Source
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
@@ -22,6 +26,9 @@ takes longer, because it loads a model."""
 AHEAD_NS: Final = 600 * 10**9
 """A sample this far in the future was stored while Tailspan's clock was ahead. The next sample
 replaces it."""
+JOINING_NS: Final = round(LONGEST_PAUSE_S * (1 + JITTER) * 1e9)
+"""After Tailspan starts, the processes of an engine reconnect within this time: the longest pause
+between two attempts. Until then, the sum over the processes may be too low."""
 MAX_PROCESSES: Final = 64
 """Maximum processes of one engine. A further process replaces the process whose last sample is
 oldest."""
@@ -84,6 +91,8 @@ class _Engine:
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
     """Sum of the totals of processes that ended while others continued."""
+    joining_since_unix_ns: int | None = None
+    """Arrival of the first sample, if the engine started before this exporter."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -96,6 +105,7 @@ class EngineTotals:
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
         self._clock_unix_ns = clock_unix_ns
+        self._created_unix_ns = clock_unix_ns()
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
@@ -103,14 +113,16 @@ class EngineTotals:
         engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
         known = engine.processes.get(sample.process)
         now_unix_ns = self._clock_unix_ns()
-        if known is not None and (
-            sample.at_unix_ns <= known.newest.at_unix_ns <= now_unix_ns + AHEAD_NS
-        ):
-            return
-        if known is not None and known.started_unix_ns is not None and _counts(sample):
-            if sample.started_unix_ns < known.started_unix_ns:
+        if known is not None:
+            start_unix_ns = known.started_unix_ns if _counts(sample) else None
+            is_older = start_unix_ns is not None and sample.started_unix_ns < start_unix_ns
+            # An older server with the same name may still run. If the newer server has been silent
+            # for a minute, the clock was set back before a restart.
+            silence_ns = STALE_NS if is_older else 0
+            latest_unix_ns = now_unix_ns + AHEAD_NS
+            if sample.at_unix_ns - silence_ns <= known.newest.at_unix_ns <= latest_unix_ns:
                 return
-            if sample.started_unix_ns > known.started_unix_ns:
+            if start_unix_ns not in (None, sample.started_unix_ns):
                 known = None
         last_seen_unix_ns = min(sample.at_unix_ns, now_unix_ns)
         if known is None:
@@ -139,6 +151,11 @@ class EngineTotals:
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()
             engine.settled.clear()
+            # A scrape contains the totals of all processes of a server.
+            is_partial = sample.started_unix_ns < self._created_unix_ns and (
+                sample.source is not Source.SCRAPE
+            )
+            engine.joining_since_unix_ns = self._clock_unix_ns() if is_partial else None
             return
         if sample.process in engine.processes:
             engine.settle(sample.process)
@@ -153,19 +170,26 @@ def _counts(sample: EngineSample) -> bool:
 
 
 def _view(engine: _Engine, now_unix_ns: int) -> EngineView:
+    newest = max((each.newest for each in engine.processes.values()), key=lambda s: s.at_unix_ns)
+    return EngineView(
+        engine.model,
+        _gauges(engine, now_unix_ns),
+        _totals(engine, now_unix_ns),
+        newest.at_unix_ns,
+        (newest.region or "", newest.config or "", str(newest.source or "")),
+    )
+
+
+def _totals(engine: _Engine, now_unix_ns: int) -> dict[str, float]:
+    since_unix_ns = engine.joining_since_unix_ns
+    if since_unix_ns is not None and 0 <= now_unix_ns - since_unix_ns < JOINING_NS:
+        return {}  # Prometheus would interpret a sum of some processes as a reset
     totals = dict(engine.settled)
     for each in engine.processes.values():
         for name, value in each.totals.items():
             total = totals.get(name, 0)
             totals[name] = max(total, value) if name in COMMON_TOTALS else total + value
-    newest = max((each.newest for each in engine.processes.values()), key=lambda s: s.at_unix_ns)
-    return EngineView(
-        engine.model,
-        _gauges(engine, now_unix_ns),
-        totals,
-        newest.at_unix_ns,
-        (newest.region or "", newest.config or "", str(newest.source or "")),
-    )
+    return totals
 
 
 def _gauges(engine: _Engine, now_unix_ns: int) -> dict[str, float]:
@@ -173,7 +197,7 @@ def _gauges(engine: _Engine, now_unix_ns: int) -> dict[str, float]:
     fresh = [
         each.newest
         for each in engine.processes.values()
-        if now_unix_ns - each.last_seen_unix_ns <= STALE_NS
+        if abs(now_unix_ns - each.last_seen_unix_ns) <= STALE_NS
     ]
     for sample in sorted(fresh, key=lambda sample: sample.at_unix_ns):
         for name in ENGINE_GAUGES:

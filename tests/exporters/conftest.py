@@ -74,7 +74,7 @@ def sample_row(clock: Clock) -> Callable[..., EngineSample]:
             "engine": 0,
             "process": 1,
             "at_unix_ns": clock.unix_ns,
-            "started_unix_ns": NOW_UNIX_NS - 3600 * 10**9,
+            "started_unix_ns": NOW_UNIX_NS,
             "model": "llama",
             "waiting": 3,
             "running": 8,

@@ -88,7 +88,9 @@ def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     clock = CorroboratedClock(lambda: NOW_NS, lambda: NOW_NS)
     starts = LatestStarts(lambda replicas: in_force(engine, replicas=replicas), clock)
-    exporter = PrometheusExporter(clock_unix_ns=clock, starts=starts.of)
+    times = [NOW_NS - DAY_NS]  # the exporter started before the engines
+    exporter = PrometheusExporter(clock_unix_ns=lambda: times[-1], starts=starts.of)
+    times.append(NOW_NS)
     rooflines = RooflineMetrics(starts.of, clock)
     with Writer(engine) as writer:
         made = Collector(

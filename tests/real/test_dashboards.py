@@ -37,7 +37,7 @@ def _until_scraped_for(here: MonitoredTailspan, times: int) -> None:
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
         f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
     )
-    wait_for("live traffic", lambda: here.ask("query", query=asked)["result"])
+    wait_for("live traffic", lambda: here.ask("query", query=asked)["result"], 120)
 
 
 def _until_budgets_are_known(here: MonitoredTailspan) -> None:

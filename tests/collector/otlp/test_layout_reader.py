@@ -158,7 +158,9 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
 
 def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    exporter, other = PrometheusExporter(clock_unix_ns=lambda: NOW_UNIX_NS), _Counting()
+    times = [0]  # the exporter started before the engine
+    exporter, other = PrometheusExporter(clock_unix_ns=lambda: times[-1]), _Counting()
+    times.append(NOW_UNIX_NS)
 
     async def send(writer: Writer) -> None:
         intake = Intake(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from exporters.totals.engines import MAX_PROCESSES, EngineTotals, EngineView
 from telemetry.engines import EngineSample
+from telemetry.requests import Source
 
 S = 10**9
 NOW = 1_790_000_000 * S
@@ -155,7 +156,7 @@ def test_processes_without_end_are_bounded(engines: EngineTotals, sample_row: Fa
     )
 )
 def test_without_a_restart_no_total_goes_back(values: list[tuple[int, int, int | None]]) -> None:
-    engines = EngineTotals(lambda: NOW)
+    engines = EngineTotals(lambda: STARTED)
     last = 0.0
     for process, after_s, steps in values:
         engines.add(
@@ -193,3 +194,61 @@ def test_a_sample_from_the_future_blocks_no_other(
     assert view.totals["steps_total"] == 20
     assert view.gauges["waiting"] == 1
     assert view.last_sample_unix_ns == clock()
+
+
+def test_after_a_start_of_tailspan_no_sum_of_some_processes_is_exported(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
+    """Prometheus would count the total of each further process as an increase."""
+    before = {"started_unix_ns": STARTED}
+    engines.add(sample_row(process=1, decode_tokens_total=1_000, **before))
+    view = engines.view()[KEY]
+    assert view.totals == {}
+    assert view.gauges["waiting"] == 3
+    clock.advance(20)
+    engines.add(sample_row(process=2, decode_tokens_total=2_000, **before))
+    clock.advance(20)
+    assert engines.view()[KEY].totals["decode_tokens_total"] == 3_000
+
+
+def test_the_totals_of_a_scraped_server_are_complete_at_once(
+    engines: EngineTotals, sample_row: Factory
+) -> None:
+    engines.add(sample_row(started_unix_ns=STARTED, source=Source.SCRAPE, steps_total=100))
+    assert _steps(engines.view()[KEY]) == 100
+
+
+@pytest.mark.parametrize("set_back_s", [300, 3_600])
+def test_a_restart_after_the_clock_was_set_back_resets(
+    engines: EngineTotals, clock: Any, sample_row: Factory, set_back_s: int
+) -> None:
+    """The new server starts at an earlier time than the old server."""
+    engines.add(sample_row(steps_total=1_000_000))
+    clock.advance(-set_back_s)
+    started_unix_ns = clock()
+    for second in range(set_back_s + 100):
+        clock.advance(1)
+        engines.add(sample_row(started_unix_ns=started_unix_ns, steps_total=second))
+    assert _steps(engines.view()[KEY]) == set_back_s + 99
+
+
+def test_an_older_server_with_the_same_name_has_no_effect_while_the_newer_runs(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
+    """In containers, both servers are process 1."""
+    newer = clock()
+    for second in range(100):
+        clock.advance(0.5)
+        engines.add(sample_row(started_unix_ns=newer, steps_total=second))
+        clock.advance(0.5)
+        engines.add(sample_row(started_unix_ns=newer - 1, steps_total=1_000_000 + second))
+    assert _steps(engines.view()[KEY]) == 99
+
+
+def test_gauges_of_an_ended_process_do_not_stay_after_the_clock_was_set_back(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
+    engines.add(sample_row(process=1, waiting=99))
+    clock.advance(-3_600)
+    engines.add(sample_row(process=2, waiting=1))
+    assert engines.view()[KEY].gauges["waiting"] == 1
