@@ -84,6 +84,7 @@ class SloCounts:
         self._objectives = dict(objectives)
         self._placed = placed
         self._totals: dict[Key, SloTotals] = {}
+        self._scraped = False
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests for the objectives that apply to them."""
@@ -124,7 +125,7 @@ class SloCounts:
     def _add(
         self, name: str, goodput: GoodEvents, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
-        places, selected = self._places(goodput), codes != NOT_SELECTED
+        places, selected = self._counted_groups(name, goodput), codes != NOT_SELECTED
         place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
         for at in np.unique(place[selected]).tolist():
             own = selected & (place == at)
@@ -137,7 +138,17 @@ class SloCounts:
             (name, group) for name, each in self._objectives.items() for group in self._places(each)
         ]
         self._totals = {key: self._totals.get(key, SloTotals()) for key in keys}
+        self._scraped = True
         return {key: totals.copy() for key, totals in self._totals.items()}
+
+    def _counted_groups(self, name: str, goodput: GoodEvents) -> tuple[Group, ...]:
+        """The objective's groups, without new groups that no scrape contains yet. Until then, their
+        requests count as `other`, so that the new counters begin at 0, as Prometheus' rates
+        need."""
+        groups = self._places(goodput)
+        if not self._scraped:
+            return groups
+        return tuple(each for each in groups if (name, each) in self._totals)
 
     def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
         """The objective's groups. The first group has the requests that are in no other group."""

@@ -109,3 +109,32 @@ def test_groups_beyond_the_cap_share_one_counter(clock: Any, request_row: Row) -
         each for each in exporter.registry.collect() if each.name == "tailspan_slo_events"
     )
     assert len(family.samples) == 4
+
+
+def test_the_counters_of_a_new_group_begin_at_zero(clock: Any, request_row: Row) -> None:
+    """Prometheus does not count the first value of a series as an increase."""
+    placed = [("a",)]
+    exporter = PrometheusExporter(
+        clock_unix_ns=clock,
+        objectives={"each": Goodput(None, parse("ttft_s <= 0.5", GOOD), ("tenant",))},
+        placed=lambda goodput: tuple(placed),
+    )
+
+    def send(tenant: str) -> None:
+        exporter.on_stored([request_row(ttft_s=9.0, tenant=tenant) for _ in range(10)], [])
+
+    def events(tenant: str) -> float | None:
+        labels = {"slo": "each", "tenant": tenant}
+        return exporter.registry.get_sample_value("tailspan_slo_events_total", labels)
+
+    send("a")
+    assert (events("a"), events("b"), events("other")) == (10, None, 0)
+    placed.append(("b",))
+    send("a")
+    send("b")
+    assert [(events("a"), events("b"), events("other")) for _ in range(2)] == [(20, 0, 10)] * 2
+    send("b")
+    assert (events("a"), events("b"), events("other")) == (20, 10, 10)
+    placed.remove(("a",))
+    send("a")
+    assert (events("a"), events("b"), events("other")) == (None, 10, 20)
