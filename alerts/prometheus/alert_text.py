@@ -5,7 +5,7 @@ Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotati
 
 from alerts import vocabulary
 from alerts.burnrate import WindowPair
-from alerts.objectives import GoodEvents, GoodProbes, Objective
+from alerts.objectives import GoodProbes, Objective
 from alerts.prometheus.rulefile import label_text, literal, quoted
 from telemetry import durations
 
@@ -84,23 +84,26 @@ def budget_left(objective: Objective) -> str:
     )
 
 
-def first_step(objective: Objective) -> str:
-    """The sentence on what to do first."""
+def first_step(objective: Objective, in_explorer: bool) -> str:
+    """The sentence on what to do first. `in_explorer` is False if Tailspan does not count the
+    objective's events. Then Tailspan need not run."""
+    if not in_explorer:
+        return (
+            f"First: open the dashboards of {literal(objective.service)}. Prometheus counts this"
+            " objective, not Tailspan."
+        )
     if isinstance(objective.indicator, GoodProbes):
         return (
             "First: open dashboard_url, or run `tailspan outside`. Both show which regions and"
             " endpoints are affected, and why probes fail."
         )
-    if objective.by and isinstance(objective.indicator, GoodEvents):
+    if objective.by:
         # A tenant's name must not be in a command that a user may paste into a shell.
         return (
             "First: open dashboard_url, or run `tailspan explain --incident` with the group's name"
             " from `tailspan slo status`. Both show the likely cause."
         )
-    if isinstance(objective.indicator, GoodEvents):
-        return (
-            "First: open dashboard_url, or run `tailspan explain --incident"
-            f" {objective.name}`. Both show the likely cause and what to change."
-        )
-    service = literal(objective.service)
-    return f"First: open the dashboards of {service}. Tailspan does not record these requests."
+    return (
+        "First: open dashboard_url, or run `tailspan explain --incident"
+        f" {objective.name}`. Both show the likely cause and what to change."
+    )

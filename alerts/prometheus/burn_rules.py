@@ -137,7 +137,7 @@ class _Rules:
                 what(self._objective),
                 "".join(fired_by(self._objective, pair) for pair in pairs),
                 budget_left(self._objective),
-                first_step(self._objective),
+                first_step(self._objective, self._counted.in_explorer),
                 self._counted.about,
             ],
         )

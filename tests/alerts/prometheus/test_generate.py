@@ -151,6 +151,13 @@ def test_a_buckets_bound_is_matched_in_every_notation(objective: Make) -> None:
     )
 
 
+def test_an_alert_on_vllms_own_metrics_does_not_need_tailspan(objective: Make) -> None:
+    for rule in rules_of(vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)):
+        if "alert" in rule:
+            assert "dashboard_url" not in str(rule["annotations"])
+            assert "tailspan explain" not in rule["annotations"]["description"]
+
+
 @given(st.fractions(0, 10**6, max_denominator=10**6))
 def test_a_number_is_written_exactly(value: Fraction) -> None:
     text = number(value).strip("()")

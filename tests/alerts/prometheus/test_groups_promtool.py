@@ -170,7 +170,8 @@ def test_a_page_names_its_group_and_has_its_numbers(promtool: Run) -> None:
                 "summary": 'web{tenant="acme"}: the error budget burns 100.0 times too fast',
                 "description": "What: web. Objective: 99 % of events good for each tenant over"
                 f" 30d.\n{pairs} \nBudget: 86.34% of 30d is left; at this pace it lasts 6h 13m 0s."
-                "\nFirst: open the dashboards of chat. Tailspan does not record these requests.\n"
+                "\nFirst: open the dashboards of chat. Prometheus counts this objective, not"
+                " Tailspan.\n"
                 "Counted by the queries of the objective.",
             },
         )
