@@ -1,6 +1,7 @@
 """`tailspan slo`."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -182,7 +183,7 @@ def rules(
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
     if form == "json":
-        made = f"{json.dumps(yaml.safe_load(made))}\n"
+        made = f"{_json_for_prometheus(yaml.safe_load(made))}\n"
     if output is None:
         click.echo(made, nl=False)
     else:
@@ -190,6 +191,15 @@ def rules(
             output.write_text(made, encoding="utf-8")
         except OSError as error:
             raise click.UsageError(f"--output {output}: {error.strerror}") from error
+
+
+def _json_for_prometheus(rules: Any) -> str:
+    """The rules as JSON that Prometheus reads as YAML.
+
+    YAML has no escapes of surrogates, so characters above U+FFFF are not escaped.
+    """
+    written = json.dumps(rules, ensure_ascii=False)
+    return re.sub(r"[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 @slo.command(

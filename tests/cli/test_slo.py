@@ -1,11 +1,13 @@
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cli.checks import promtool
@@ -83,6 +85,22 @@ def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
     assert slo("rules", str(file), "--output", str(written)).exit_code == 0
     assert written.read_text() == printed.stdout
     assert "vllm:time_to_first_token_seconds" in slo("rules", str(file), "--for", "vllm").stdout
+
+
+def test_rules_in_json_are_those_in_yaml(file: Path, tmp_path: Path) -> None:
+    """Prometheus reads JSON as YAML, which has no escapes of surrogates."""
+    name = "Chat \U0001f680 \u00e9 \\u2028 \\\\ud83d"
+    text = OBJECTIVE.replace("name: chat}", f'name: chat, displayName: "{name}"}}')
+    file.write_text(text, encoding="utf-8")
+    rules = yaml.safe_load(slo("rules", str(file)).stdout)
+    assert "\U0001f680" in str(rules)
+    written = tmp_path / "rules.json"
+    assert slo("rules", str(file), "--format", "json", "--output", str(written)).exit_code == 0
+    in_json = written.read_text(encoding="utf-8")
+    assert json.loads(in_json) == yaml.safe_load(in_json) == rules
+    if shutil.which("promtool") is not None:
+        done = subprocess.run(["promtool", "check", "rules", written], capture_output=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_rules_of_one_environment_contain_its_label(file: Path) -> None:
