@@ -47,27 +47,30 @@ def read(
     offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta(0)
     fine_s = _QUARTER_S if offset.seconds % _HOUR_S else _HOUR_S
     from_s = start_s // fine_s * fine_s
-    totals: dict[datetime, EventCounts] = {}
+    totals: dict[int, EventCounts] = {}
     for each in step_counts(engine, goodput, from_s, at_s, fine_s):
-        start = _start(each.until_s - fine_s, zone, by)
-        totals[start] = totals.get(start, EventCounts(0, 0)) + each.counts
+        step_s = _start_s(each.until_s - fine_s, zone, by)
+        totals[step_s] = totals.get(step_s, EventCounts(0, 0)) + each.counts
     return tuple(
-        ComplianceStep(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
-        for start, counts in sorted(totals.items())
+        ComplianceStep(step_s, _end_s(step_s, zone, by), counts)
+        for step_s, counts in sorted(totals.items())
         if counts.events
     )
 
 
-def _start(at_s: int, zone: tzinfo, by: str) -> datetime:
+def _start_s(at_s: int, zone: tzinfo, by: str) -> int:
     at = datetime.fromtimestamp(at_s, zone).replace(minute=0, second=0, microsecond=0)
-    return at.replace(hour=0) if by == "day" else at
-
-
-def _next(start: datetime, by: str) -> datetime:
     if by == "day":
-        # The step ends at the same local time on the next day, so it may last 23 or 25 hours.
-        return start + timedelta(days=1)
-    return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
+        at = at.replace(hour=0, fold=0)
+    return int(at.timestamp())
+
+
+def _end_s(start_s: int, zone: tzinfo, by: str) -> int:
+    if by == "hour":
+        return start_s + _HOUR_S
+    # The step ends at midnight of the next day, so it may last 23 or 25 hours.
+    next_day = datetime.fromtimestamp(start_s, zone) + timedelta(days=1)
+    return int(next_day.replace(hour=0).timestamp())
 
 
 def sentence(

@@ -3,6 +3,8 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import store_tally
 from alerts.objectives import Goodput
@@ -43,6 +45,52 @@ def test_days_are_in_the_readers_zone(database: Callable[..., str], one_request:
     assert compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "day") == anew
     hours = compliance.read(engine, CHAT, CHAT.indicator, at_s, ZoneInfo("Asia/Kolkata"), "hour")
     assert sum(each.counts.events for each in hours) == 72
+    engine.dispose()
+
+
+def test_each_hour_is_a_step_when_the_clocks_go_back(
+    database: Callable[..., str], one_request: Any
+) -> None:
+    """The hour from 02:00 to 03:00 comes twice."""
+    from_s = int(datetime(2026, 10, 24, tzinfo=UTC).timestamp())
+    rows = [
+        one_request(n, received_unix_ns=(from_s + n * 3_600) * NS, ttft_s=0.1, streamed=True)
+        for n in range(72)
+    ]
+    engine = open_database(database(rows))
+    assert isinstance(CHAT.indicator, Goodput)
+    berlin, at_s = ZoneInfo("Europe/Berlin"), from_s + 72 * 3_600
+    hours = compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "hour")
+    assert [each.from_unix_s for each in hours] == [from_s + n * 3_600 for n in range(72)]
+    assert all(each.to_unix_s - each.from_unix_s == 3_600 for each in hours)
+    days = compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "day")
+    assert [each.counts.events for each in days] == [22, 25, 24, 1]
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("place", "day", "hours"),
+    [
+        ("America/Havana", datetime(2026, 11, 1), 25),  # 00:00 comes twice
+        ("Africa/Cairo", datetime(2026, 4, 24), 23),  # there is no 00:00
+    ],
+)
+def test_a_day_on_which_the_clocks_change_at_midnight_is_one_step(
+    database: Callable[..., str], one_request: Any, place: str, day: datetime, hours: int
+) -> None:
+    zone = ZoneInfo(place)
+    from_s = int(day.replace(tzinfo=zone).timestamp())
+    rows = [
+        one_request(n, received_unix_ns=(from_s + n * 3_600) * NS, ttft_s=0.1, streamed=True)
+        for n in range(hours + 24)
+    ]
+    engine = open_database(database(rows))
+    assert isinstance(CHAT.indicator, Goodput)
+    at_s = from_s + (hours + 24) * 3_600
+    days = compliance.read(engine, CHAT, CHAT.indicator, at_s, zone, "day")
+    assert [each.from_unix_s for each in days] == [from_s, from_s + hours * 3_600]
+    assert [each.to_unix_s for each in days] == [from_s + hours * 3_600, at_s]
+    assert [each.counts.events for each in days] == [hours, 24]
     engine.dispose()
 
 
