@@ -16,7 +16,17 @@ LIMITED: Final = (
     "collector.intake",
     "collector.otlp.grpc_receiver",
     "collector.otlp.http_receiver",
+    "collector.otlp.layout_reader",
+    "collector.otlp.message_reader",
+    "exporters.forwarding.forwarder",
+    "server.api.worker_pool",
+    "store.writer",
+    # the MCP server
+    "mcp.server.runner",
+    "mcp.server.streamable_http",
+    "mcp.shared.jsonrpc_dispatcher",
 )
+"""The loggers that may write a line for each message, request or connection of a client."""
 
 
 class LogLimit(logging.Filter):

@@ -1,8 +1,10 @@
 import logging
+from importlib import import_module
 
 import pytest
 
-from collector.listen.log_rate_limit import LINES, PERIOD_S, LogLimit
+from collector.listen import log_rate_limit
+from collector.listen.log_rate_limit import LINES, PERIOD_S, LogLimit, limit_logs
 
 
 def test_a_line_of_code_logs_a_few_times_a_period(caplog: pytest.LogCaptureFixture) -> None:
@@ -24,3 +26,28 @@ def test_a_line_of_code_logs_a_few_times_a_period(caplog: pytest.LogCaptureFixtu
         "another line",
         "trouble 99 (7 more like this before)",
     ]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "collector.intake",
+        "collector.otlp.grpc_receiver",
+        "collector.otlp.http_receiver",
+        "collector.otlp.layout_reader",
+        "collector.otlp.message_reader",
+        "exporters.forwarding.forwarder",
+        "server.api.worker_pool",
+        "store.writer",
+    ],
+)
+def test_a_client_cannot_fill_the_log(
+    module: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These modules log a line for each message that causes an exception."""
+    limit_logs()
+    monkeypatch.setattr(log_rate_limit._LIMIT, "_seen", {})
+    log: logging.Logger = import_module(module)._log
+    for number in range(LINES + 7):
+        log.error("trouble %d", number)
+    assert len(caplog.records) == LINES

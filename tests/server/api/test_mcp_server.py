@@ -9,10 +9,12 @@ from typing import Any
 
 import httpx
 import httpx2
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
+from collector.listen import log_rate_limit
 from collector.listen.bearer_tokens import BearerTokens
 from rig.program import tailspan_command
 from server.api.limits import ApiLimits
@@ -170,3 +172,27 @@ def test_http_requires_the_token_and_a_known_host(fleet_url: str) -> None:
             return found
 
     assert asyncio.run(run()) == [401, 401, 403, 413]
+
+
+def test_malformed_messages_do_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_rate_limit._LIMIT, "_seen", {})
+
+    async def run() -> None:
+        pool = WorkerPool(
+            reading_environment(f"sqlite:///{tmp_path}/none.db", (), None), ApiLimits()
+        )
+        host = McpHost(pool, "127.0.0.1", 0, EndpointAccess())
+        method = "notifications/cancelled"
+        message = {"jsonrpc": "2.0", "method": method, "params": {"requestId": []}}
+        accepted = {"Accept": "application/json, text/event-stream"}
+        async with host.serving(), httpx.AsyncClient(timeout=20, headers=accepted) as client:
+            for _ in range(3 * log_rate_limit.LINES):
+                address = f"http://127.0.0.1:{host.port}{PATH}"
+                assert (await client.post(address, json=message)).status_code == 202
+
+    with caplog.at_level("WARNING"):
+        asyncio.run(run())
+    assert sum("malformed" in each.getMessage() for each in caplog.records) > 0
+    assert len(caplog.records) <= log_rate_limit.LINES
