@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from exporters.definitions.engine_series import ENGINE_INFO
+from exporters.definitions.gpu_series import LAST_SAMPLE as GPU_SAMPLE
 from exporters.definitions.probe_series import RESULTS as PROBE_RESULTS
 from exporters.definitions.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
 
@@ -19,7 +20,9 @@ SOURCE: Final = "source"
 EXPLORER: Final = "explorer"
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
-_ENGINES: Final = f'{ENGINE_INFO.name}{{model=~"$model",region=~"$region"}}'
+_REPLICAS: Final = "|".join((ENGINE_INFO.name, GPU_SAMPLE.name, REQUESTS.name))
+"""Series with the label `replica`. Only the first has the label `region`. A replica without engine
+samples is therefore listed if no region is selected."""
 
 VARIABLES: Final = {
     "model": Variable("Model", "Served models.", f"label_values({REQUESTS.name}, model)"),
@@ -28,7 +31,11 @@ VARIABLES: Final = {
         "Region of the servers. Only replicas of this region can be selected.",
         f'label_values({ENGINE_INFO.name}{{model=~"$model"}}, region)',
     ),
-    "replica": Variable("Replica", "Single servers.", f"label_values({_ENGINES}, replica)"),
+    "replica": Variable(
+        "Replica",
+        "Single servers.",
+        f'label_values({{__name__=~"{_REPLICAS}",model=~"$model",region=~"$region"}}, replica)',
+    ),
     "tenant": Variable(
         "Tenant",
         "Tenant of the requests. Only panels by tenant use this variable.",
