@@ -45,15 +45,19 @@ class GpuTotals:
     def view(self, labels: ExporterLabels) -> list[GpuSample]:
         """The latest sample of each current GPU. Removes GPUs that are stale, moved, or beyond the
         limit."""
-        horizon = self._clock_unix_ns() - STALE_NS
+        now_unix_ns = self._clock_unix_ns()
+        current = {
+            key: sample
+            for key, sample in self._latest.items()
+            if -AHEAD_NS <= now_unix_ns - sample.at_unix_ns <= STALE_NS
+        }
         newest: dict[str, int] = {}
-        for sample in self._latest.values():
+        for sample in current.values():
             newest[sample.gpu] = max(sample.at_unix_ns, newest.get(sample.gpu, 0))
         self._latest = {
             key: sample
-            for key, sample in self._latest.items()
-            if sample.at_unix_ns >= max(horizon, newest[sample.gpu] - MOVED_NS)
-            and labels.holds_gpu(key)
+            for key, sample in current.items()
+            if sample.at_unix_ns >= newest[sample.gpu] - MOVED_NS and labels.holds_gpu(key)
         }
         return list(self._latest.values())
 

@@ -95,6 +95,18 @@ def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, cl
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
 
 
+def test_a_gpu_that_moved_before_the_clock_was_set_back_is_reported(
+    exporter: PrometheusExporter, clock: Any
+) -> None:
+    """The last sample of its old replica is then in the future."""
+    exporter.on_gpus_stored([sample(clock, power_w=100.0)])
+    clock.advance(-3_600)
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) is None
+    exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    moved = {**ABOUT, "replica": "chat-1"}
+    assert read(exporter, "tailspan_gpu_power_watts", **moved) == 300
+
+
 def test_gpus_are_bounded(clock: Any) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(gpu_limit=2))
     exporter.on_gpus_stored([sample(clock, gpu=f"GPU-{n}", power_w=1.0) for n in range(3)])
