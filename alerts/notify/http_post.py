@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 from urllib3 import exceptions
+from urllib3.util import make_headers, parse_url
 
 from alerts.notify.channels import Channel, ChannelPost
 
@@ -140,7 +141,10 @@ def _pool(url: str) -> urllib3.PoolManager:
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy is None or urllib.request.proxy_bypass(parts.netloc):
         return urllib3.PoolManager(timeout=timeout, retries=False)
-    return urllib3.ProxyManager(proxy, timeout=timeout, retries=False)
+    # urllib3 ignores the user and password in the address.
+    user_password = parse_url(proxy).auth_decoded_joined
+    headers = make_headers(proxy_basic_auth=user_password, proxy_basic_auth_encoding="utf-8")
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, timeout=timeout, retries=False)
 
 
 def _error_reason(error: Exception) -> str:

@@ -1,3 +1,4 @@
+import base64
 import logging
 import threading
 from collections.abc import Callable
@@ -161,3 +162,14 @@ def test_a_proxy_of_the_environment_is_used(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert ChannelPoster(channel(url=f"{receiver.url}/straight"))(POST).status == 200
     assert receiver.got[1].path == "/straight"
+
+
+def test_the_proxy_gets_the_password_of_its_address(
+    receiver: Any, channel: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = receiver.url.removeprefix("http://")
+    monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{address}")
+    assert ChannelPoster(channel(url="http://hooks.example.org/x"))(POST).status == 200
+    (got,) = receiver.got
+    wanted = base64.b64encode(b"me:p@ss").decode()
+    assert got.headers["proxy-authorization"] == f"Basic {wanted}"
