@@ -7,7 +7,7 @@ of all other tenants as `other`.
 
 from typing import Final
 
-from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, literal
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 TENANT_REQUESTS: Final = "tenant:tailspan_tenant_requests:rate5m"
 _NAMED: Final = (
@@ -39,7 +39,7 @@ def collector_group(explorer_url: str) -> RuleGroup:
                 {"severity": "ticket"},
                 {
                     "summary": "{{ $value }} collectors receive samples of replica"
-                    " {{ $labels.replica }}, engine {{ $labels.engine }}",
+                    f" {label_text('replica')}, engine {{{{ $labels.engine }}}}",
                     "description": "Each of them exports the engine's totals, so sums over"
                     " collectors are too high. Route all telemetry of a replica to one collector:"
                     " collector/otel-gateway-by-replica.yaml is an example.",

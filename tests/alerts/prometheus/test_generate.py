@@ -86,6 +86,15 @@ def test_every_alert_has_a_summary_a_description_and_a_link() -> None:
             assert rule["annotations"]["description"].endswith((".", "`."))
 
 
+def test_no_text_contains_a_mention_that_a_client_chose() -> None:
+    """A client can set any label except the number of an engine."""
+    for rule in rules_of(default_rules()):
+        for name in ("summary", "description"):
+            text = rule.get("annotations", {}).get(name, "")
+            for label, after in re.findall(r"\{\{ \$labels\.(\w+)( \| reReplaceAll)?", text):
+                assert after or label == "engine", text
+
+
 def test_the_link_opens_the_explorer_on_the_burning_objective(objective: Make) -> None:
     about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
     link = objective_link(about, EXPLORER_URL)
