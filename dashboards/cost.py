@@ -41,6 +41,10 @@ _BILL: Final = rate(ENGINE_COST, SERVERS)
 _REQUESTS: Final = rate(_COST, SERVERS)
 _WASTED: Final = rate(WASTED, SERVERS)
 _IDLE: Final = rate(ENGINE_IDLE_COST, SERVERS)
+_UNBILLED: Final = " - ".join(
+    [_BILL, *(f"({each} or vector(0))" for each in (_REQUESTS, _WASTED, _IDLE))]
+)
+"""A part may be unknown. For example, a scraped engine does not report its idle time."""
 
 
 BOARD: Final = Board(
@@ -126,7 +130,8 @@ BOARD: Final = Board(
                         "The bill in parts: requests, recomputation, idle time, and unbilled "
                         "time of requests that have not ended. A request is billed when it ends, "
                         "so the unbilled part may be negative in an interval. Over an hour, this "
-                        "cancels out."
+                        "cancels out. The unbilled part also contains the idle time of engines "
+                        "that do not report their busy time."
                     ),
                     unit=GrafanaUnit.USD,
                     kind=PanelKind.STACKED,
@@ -138,9 +143,7 @@ BOARD: Final = Board(
                         PanelQuery(f"{_HOUR}{_REQUESTS}", "requests"),
                         PanelQuery(f"{_HOUR}{_WASTED}", "recomputed"),
                         PanelQuery(f"{_HOUR}{_IDLE}", "idle"),
-                        PanelQuery(
-                            f"{_HOUR}({_BILL} - {_REQUESTS} - {_WASTED} - {_IDLE})", "unbilled"
-                        ),
+                        PanelQuery(f"{_HOUR}({_UNBILLED})", "unbilled"),
                     ),
                 ),
             ),

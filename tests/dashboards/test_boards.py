@@ -118,21 +118,39 @@ def test_dashboards_link_to_each_other() -> None:
         assert links[0]["tags"] == ["tailspan"]
 
 
-def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
+def _parts_of_the_bill(figures: dict[str, float]) -> dict[str, float]:
+    """The value of each part of the bill whose counters are known."""
     [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed
-    figures = {
-        ENGINE_COST.name: 10.0,
-        COSTS["cost_usd"].name: 9.0,
-        WASTED.name: 0.5,
-        ENGINE_IDLE_COST.name: 2.0,
-    }
+    total = r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)"
+    parts = {}
+    for each in panel.queries:
+        terms = re.sub(
+            rf"\({total} or vector\(0\)\)", lambda found: f"{figures.get(found[1], 0)}", each.expr
+        )
+        names = re.findall(total, terms)
+        if set(names) <= set(figures):
+            terms = re.sub(total, r" \1 ", terms)
+            parts[each.legend] = float(eval(terms, {"__builtins__": {}}, figures))
+    return parts
 
-    def worth(expression: str) -> float:
-        """Return the value of an arithmetic expression on sums of rates."""
-        terms = re.sub(r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)", r" \1 ", expression)
-        return float(eval(terms, {"__builtins__": {}}, figures))
 
-    parts = {each.legend: worth(each.expr) for each in panel.queries}
+def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
+    parts = _parts_of_the_bill(
+        {
+            ENGINE_COST.name: 10.0,
+            COSTS["cost_usd"].name: 9.0,
+            WASTED.name: 0.5,
+            ENGINE_IDLE_COST.name: 2.0,
+        }
+    )
     assert parts["unbilled"] == pytest.approx(-1.5 * 3_600)
+    assert sum(parts.values()) == pytest.approx(10.0 * 3_600)
+
+
+def test_the_parts_of_the_bill_sum_to_it_even_if_no_idle_time_is_reported() -> None:
+    """A scraped engine does not report its busy time, and no request may have ended yet."""
+    bill = {ENGINE_COST.name: 10.0}
+    assert _parts_of_the_bill(bill) == {"unbilled": pytest.approx(10.0 * 3_600)}
+    parts = _parts_of_the_bill({**bill, COSTS["cost_usd"].name: 4.0, WASTED.name: 0.5})
     assert sum(parts.values()) == pytest.approx(10.0 * 3_600)
