@@ -514,7 +514,8 @@ class RequestTimeline:
         attribute(
             names.CACHE_READ_INPUT_TOKENS,
             "{token}",
-            "Prompt tokens found in a prefix cache.",
+            "Prompt tokens found in a prefix cache or loaded by a KV connector. On a decode server,"
+            " they are its own, although `usage` of the response may have the prefill server's.",
             STATE,
             rolled_up=True,
         ),

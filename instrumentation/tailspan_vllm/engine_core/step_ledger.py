@@ -65,6 +65,8 @@ class RequestEngineTime(NamedTuple):
     bill: BilledTime | None = None
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens before the request's first chunk, which the engine did not compute."""
     encoder_s: float | None = None
     """The part of `prefill.own` that the encoder took, in seconds, or None if the engine has no
     encoder."""
@@ -264,6 +266,7 @@ class Ledger:
             bill=bill,
             block_hashes=track.block_hashes,
             kv_load=track.kv_load,
+            cached_tokens=round(track.chunks[0].start) if track.chunks else None,
             encoder_s=encoder_s if track.has_encoder else None,
         )
 

@@ -35,7 +35,7 @@ DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
     {*RequestEngineTime._fields}
-    & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
+    & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token", "cached_tokens"}
 )
 
 
@@ -152,6 +152,8 @@ class AccountJoin:
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         for name in _AS_SETTLED:
             setattr(record, name, getattr(account, name))
+        if record.cached_tokens is None:
+            record.cached_tokens = account.cached_tokens
         if account.block_hashes is not None and self._ladder_key is not None:
             record.prefix_ladder = self._ladder_key.ladder(*account.block_hashes)
         if record.arrived is None and record.basis == "engine":

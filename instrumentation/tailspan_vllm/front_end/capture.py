@@ -186,12 +186,16 @@ def facts_of(state: Any) -> RequestSnapshot:
         output_tokens = stats.num_generation_tokens
     # The value is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
+    # If a prefill server sent its cache hits with the request, vLLM reports them in place of this
+    # engine's tokens, which then come from the account.
+    remote = getattr(state, "remote_prefill_cached_tokens", None)
+    cached = state.num_cached_tokens if remote is None else None
     return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
         bounded_id(state.request_id),
         None if state.lora_name is None else bounded_text(state.lora_name),
         state.prompt_len,
-        state.num_cached_tokens,
+        cached,
         written,
         output_tokens,
         None if stats is None else stats.arrival_time,

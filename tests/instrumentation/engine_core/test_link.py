@@ -61,6 +61,7 @@ ACCOUNT = RequestEngineTime(
     bill=BilledTime(2.5, 0.125),
     block_hashes=BlockHashes(16, b"rootone.two."),
     kv_load=KvLoad(1_000_000, "disk"),
+    cached_tokens=80,
     encoder_s=0.75,
 )
 """An account with all fields, so that the tests find a field that the link loses."""
@@ -484,6 +485,17 @@ def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: A
     assert ACCOUNT.waited is not None
     assert (record.queued, record.scheduled, record.billed_s) == (99.125, None, None)
     assert record.queue_parts == ACCOUNT.waited.parts
+
+
+@pytest.mark.parametrize("own", [4, None])
+def test_cached_tokens_come_from_the_account_if_the_front_end_does_not_know_them(
+    engine: EngineEnd, join: AccountJoin, own: int | None
+) -> None:
+    record = a_record("a")
+    record.cached_tokens = own
+    deliver(engine, join, "a")
+    assert join.apply(record)
+    assert record.cached_tokens == (80 if own is None else own)
 
 
 def test_without_an_engine_link_no_record_waits(token: str) -> None:

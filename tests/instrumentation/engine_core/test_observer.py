@@ -283,6 +283,22 @@ def test_external_cached_tokens_are_in_the_account() -> None:
     assert cached == {"older": 4, "newer": 6, "neither": None}
 
 
+def test_the_account_has_the_tokens_before_the_first_chunk() -> None:
+    """vLLM's front end may report the cache hits of a prefill server in place of these tokens."""
+    server = Server()
+    for name in ("loaded", "computed"):
+        server.add(name, 8)
+    output = an_output({"loaded": 2, "computed": 8}, new=("loaded", "computed"))
+    server.new = []
+    for request in server.requests.values():
+        request.num_computed_tokens = 8
+    server.observer.scheduled(server.scheduler, output, server.now)
+    server.end(output)
+    server.step(ending=("loaded", "computed"))
+    cached_tokens = {name: each.cached_tokens for name, each in server.front.accounts.items()}
+    assert cached_tokens == {"loaded": 6, "computed": 0}
+
+
 def test_the_account_has_the_queue_causes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tailspan_vllm.engine_core.observer.time.monotonic", lambda: server.now - 0.004

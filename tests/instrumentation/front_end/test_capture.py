@@ -105,6 +105,19 @@ def test_tokens_written_to_the_cache_are_known_after_the_first_token(
     assert [record.cache_write_tokens for record in server.records] == [16, 0, None, None]
 
 
+@pytest.mark.parametrize(("remote", "expected"), [(0, None), (16, None), (None, 4)])
+def test_the_hits_of_a_prefill_server_are_no_hits_of_this_engine(
+    server: Server, exchange: Exchange, remote: int | None, expected: int | None
+) -> None:
+    """A decode server reports the hits of the prefill server as the cached tokens of a response."""
+    state = a_state(remote_prefill_cached_tokens=remote)
+    server.capture.flight_ended(server.capture.flight_began(None), state, "stop")
+    answered(exchange)
+    server.capture.exchange_ended(exchange)
+    (record,) = server.records
+    assert record.cached_tokens == expected
+
+
 def test_each_engine_request_of_a_call_is_a_row(server: Server, exchange: Exchange) -> None:
     first, _ = server.capture.flight_began(None), server.capture.flight_began(None)
     server.capture.flight_ended(first, a_state(), "stop")
