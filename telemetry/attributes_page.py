@@ -72,8 +72,8 @@ def _lines() -> Iterator[str]:
     yield from _section(
         "Metrics: one engine, each second",
         "A gauge is the value at its data point's time. A sum is monotonic and cumulative, from the"
-        " data point's start time. The engine core of an offline `LLM` reports only waiting and"
-        " running requests and the step ledger's metrics.",
+        " data point's start time. The engine core of an offline `LLM` reports only the load"
+        " (waiting, running and deferred requests, KV-cache usage) and the step ledger's metrics.",
         _METRIC_COLUMNS,
         _metrics(EngineSample),
     )

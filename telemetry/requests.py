@@ -647,8 +647,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Waiting requests after the last step before arrival. Absent if the front end has"
-            " several engines.",
+            "Waiting requests after the last step before arrival; with several API servers, up to"
+            " 2 s earlier.",
             SCHEDULER,
         ),
     ] = None
@@ -657,8 +657,8 @@ class RequestTimeline:
         attribute(
             names.RUNNING_AT_ARRIVAL,
             "{request}",
-            "Requests in the batch after the last step before arrival. Absent if the front end has"
-            " several engines.",
+            "Requests in the batch after the last step before arrival; with several API servers, up"
+            " to 2 s earlier.",
             SCHEDULER,
         ),
     ] = None
@@ -667,8 +667,8 @@ class RequestTimeline:
         attribute(
             names.KV_USAGE_AT_ARRIVAL,
             "1",
-            "Share of KV-cache blocks in use after the last step before arrival. Absent if the"
-            " front end has several engines.",
+            "Share of KV-cache blocks in use after the last step before arrival; with several API"
+            " servers, up to 2 s earlier.",
             SCHEDULER,
         ),
     ] = None

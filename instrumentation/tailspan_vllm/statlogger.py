@@ -71,6 +71,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
             machine=machine_of(vllm_config, started_unix_ns),
             totals=dict.fromkeys((*_COUNTED_FROM_ZERO, *_also_counted(arguments)), 0),
             catch_up=self._catch_up,
+            shared=_api_servers(vllm_config) > 1,
         )
         capture = process_capture()
         capture.engines[engine_index] = state
@@ -142,3 +143,9 @@ TailspanStatLogger.__abstractmethods__ = frozenset()
 def _also_counted(arguments: Iterable[str]) -> Iterator[str]:
     for argument in arguments:
         yield from _COUNTED_IF_ASKED_FOR.get(argument, ())
+
+
+def _api_servers(vllm_config: Any) -> int:
+    # vLLM keeps the number in a private attribute.
+    parallel = getattr(vllm_config, "parallel_config", None)
+    return getattr(parallel, "_api_process_count", 1)

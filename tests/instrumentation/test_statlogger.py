@@ -74,6 +74,15 @@ def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> N
     assert (state.model, state.totals[names.DECODE_TOKENS]) == ("m", 2)
 
 
+@pytest.mark.parametrize(("servers", "shared"), [(1, False), (2, True)])
+def test_an_engine_of_several_api_servers_is_shared(
+    module: Any, servers: int, shared: bool
+) -> None:
+    parallel = SimpleNamespace(_api_process_count=servers)
+    module.TailspanStatLogger(SimpleNamespace(**vars(CONFIG), parallel_config=parallel))
+    assert state_of().shared is shared
+
+
 def test_if_disabled_no_data_is_kept(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     threads = threading.active_count()

@@ -239,6 +239,26 @@ def test_two_api_servers_lose_and_duplicate_no_request(two_api_servers: Any, tai
     assert share_of_queue(rows, "budget") > 0.8
 
 
+def test_an_idle_engine_of_two_api_servers_runs_no_request(
+    two_api_servers: Any, tailspan: Any
+) -> None:
+    """vLLM sends the statistics of a step to only one of the API servers.
+
+    The requests end one after another. The API server without the last request then knows only that
+    it runs.
+    """
+    replica = f"vllm-{two_api_servers.port}"
+    for turn in range(5):
+        calls = [Call(prompt=f"{turn} {n}", max_tokens=16 * n) for n in range(1, 9)]
+        send_all(two_api_servers.port, calls, concurrency=8)
+        time.sleep(SETTLED_S)
+        newest = {row["process"]: row for row in tailspan.samples(replica)}
+        assert len(newest) == 2
+        for row in newest.values():
+            assert (row["running"], row["waiting"]) == (0, 0)
+            assert row["kv_usage_ratio"] < 0.01
+
+
 def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
     two_api_servers: Any, tailspan: Any
 ) -> None:

@@ -8,6 +8,7 @@ from tailspan_vllm.engine_core.link_messages import Identity
 from tailspan_vllm.engine_core.step_model import FittedStepModel
 from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
 from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.engine_state.state import Number
 from tailspan_vllm.start_up import hooks as start_hooks
 
 
@@ -39,10 +40,29 @@ def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
     return {name: value for name, value in gauges.items() if value is not None}
 
 
-def sizes_of(scheduler: Any) -> dict[str, int]:
-    """Maps metric names to the numbers of running and waiting requests."""
-    waiting = sum(map(len, _queues(scheduler)))
-    return {names.RUNNING: len(scheduler.running), names.WAITING: waiting}
+def scheduler_load(scheduler: Any) -> dict[str, Number]:
+    """Maps metric names to the numbers of requests by state, and to the share of the KV cache in
+    use. Unknown values are left out."""
+    load: dict[str, Number] = {
+        names.RUNNING: len(scheduler.running),
+        names.WAITING: sum(map(len, _queues(scheduler))),
+    }
+    # `deferred_waiting` since 0.31, `skipped_waiting` from 0.18 to 0.30
+    deferred = getattr(scheduler, "deferred_waiting", getattr(scheduler, "skipped_waiting", None))
+    if deferred is not None:
+        load[names.DEFERRED] = len(deferred)
+    usage = getattr(getattr(scheduler, "kv_cache_manager", None), "usage", None)
+    if usage is not None:
+        load[names.KV_USAGE] = usage
+    fetching = getattr(scheduler, "_kv_fetch_counts", None)  # since 0.32
+    if fetching is not None and getattr(scheduler, "connector", None) is not None:
+        load[names.FETCHING_KV] = sum(fetching.values())
+    return load
+
+
+def running_with_adapter(scheduler: Any) -> int:
+    """Number of requests in the batch that use an adapter."""
+    return sum(request.lora_request is not None for request in scheduler.running)
 
 
 def waiting_with_adapter(scheduler: Any) -> int:

@@ -117,6 +117,13 @@ class EngineEnd:
         front.sample = message
         self._push(front, {})
 
+    def send_to_others(self, message: bytes) -> None:
+        """Send an engine's load to the front ends that receive no samples. It replaces an earlier
+        unsent load."""
+        for front in self._fronts[1:]:
+            front.sample = message
+            self._push(front, {})
+
     def close(self) -> None:
         """Close the listener and all connections."""
         for end in (self._listener, *(front.connection for front in self._fronts)):

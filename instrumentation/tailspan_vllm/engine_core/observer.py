@@ -21,7 +21,8 @@ from tailspan_vllm.engine_core.encoder_inputs import encoder_ratios
 from tailspan_vllm.engine_core.engine_reports import (
     gauges_of,
     identity_of,
-    sizes_of,
+    running_with_adapter,
+    scheduler_load,
     waiting_with_adapter,
 )
 from tailspan_vllm.engine_core.link import EngineEnd
@@ -35,6 +36,7 @@ from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Ledger, RequestEngineTime, Track
 from tailspan_vllm.engine_core.step_model import StepWork
 from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external_tokens
+from tailspan_vllm.engine_state.state import Number
 
 CATCH_UP_S = 0.1
 
@@ -363,7 +365,7 @@ class EngineObserver:
     def close(self) -> None:
         """Send a last sample with the hook failures, and close the link."""
         try:
-            self._link.send_to_one(encode_sample(self._sample_of({}, {})))
+            self._send_sample({}, {})
             if self._listener is not None:
                 self._listener.closed()
         finally:
@@ -382,22 +384,26 @@ class EngineObserver:
     @guard.catch_exceptions("sample")
     def _sample(self, scheduler: Any) -> None:
         gauges = gauges_of(self.ledger.model, self._longest_s)
+        load = scheduler_load(scheduler)
         if self._adapters:
             gauges[names.WAITING_LORAS] = waiting_with_adapter(scheduler)
-        sample = self._sample_of(gauges, sizes_of(scheduler))
-        self._link.send_to_one(encode_sample(sample))
+            load[names.RUNNING_LORAS] = running_with_adapter(scheduler)
+        self._send_sample(gauges, load)
         self._longest_s = 0.0
         self._forget_unseen_ends(scheduler.requests)
 
-    def _sample_of(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
+    def _send_sample(self, gauges: dict[str, float], load: dict[str, Number]) -> None:
+        """Send the totals to one front end, and the load to all."""
         dropped = self._link.dropped + self._no_account
-        return {
+        sample = {
             "engine": self._engine,
-            "state": state,
+            "state": load,
             "totals": {**self._totals, names.ACCOUNTS_DROPPED: dropped},
             "gauges": gauges,
             "failures": dict(guard.failures),
         }
+        self._link.send_to_one(encode_sample(sample))
+        self._link.send_to_others(encode_sample({"engine": self._engine, "state": load}))
 
     def _forget_unseen_ends(self, alive: Any) -> None:
         enough = len(alive) + UNSEEN_ENDS

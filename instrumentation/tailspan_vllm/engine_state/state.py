@@ -31,10 +31,17 @@ class EngineState:
 
     load: Any = None
     """vLLM's latest `SchedulerStats`, which `step_statistics.load_of` converts."""
+    shared: bool = False
+    """Whether the server has other API servers. vLLM sends the statistics of each step to only one
+    of them, so `load` may be old."""
     catch_up: Callable[[], None] = _nothing
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
     machine: Machine = UNKNOWN
+
+    def load_at_arrival(self) -> Any:
+        """The newest known load, for `step_statistics.load_of`."""
+        return self.load if self.load and not self.shared else dict(self.gauges)
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""

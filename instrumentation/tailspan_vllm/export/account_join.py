@@ -53,6 +53,8 @@ class AccountJoin:
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
         """By request id. Every API server receives all accounts, but decodes only its own."""
         self._samples: dict[int, dict[str, Any]] = {}
+        self._loads: dict[int, dict[str, Any]] = {}
+        """The latest load of each engine, from its samples."""
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
         self._discovered_at = 0.0
@@ -201,16 +203,19 @@ class AccountJoin:
         return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
-        """Add the totals and the step model of an engine core to an engine's state."""
+        """Add the totals, the step model and the load of an engine core to an engine's state."""
         state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
             state.totals |= sample["totals"]
             state.gauges |= sample["gauges"]
-            if state.engine in self._unclaimed:
-                state.gauges |= sample["state"]
             state.failures = sample.get("failures", {})
+            self._loads[state.engine] = sample.get("state", {})
+        load = self._loads.get(state.engine)
+        if load and (state.shared or state.engine in self._unclaimed):
+            # A different API server may have received the statistics of the latest step.
+            state.gauges |= load
 
 
 def _drop(error: ValueError) -> None:

@@ -62,7 +62,7 @@ class Capture:
         load = None
         if len(self.engines) == 1:
             for state in self.engines.values():
-                load = state.load or dict(state.gauges)
+                load = state.load_at_arrival()
         flight = Flight(exchange, traceparent, load)
         self._entering = request_id, flight
         self.sender.expect()
@@ -80,7 +80,7 @@ class Capture:
         flight, state = entering[1], self.engines.get(engine)
         flight.engine = engine
         if state is not None and flight.load is None:
-            flight.load = state.load or dict(state.gauges)
+            flight.load = state.load_at_arrival()
 
     def flight_lost(self, exchange: Exchange | None) -> None:
         """Report only the HTTP layer's data of an exchange, because a hook failed."""

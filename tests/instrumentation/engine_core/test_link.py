@@ -517,6 +517,27 @@ def test_the_longest_step_is_of_all_samples_of_one_interval(
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (2, None)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_load_is_the_engines_own_with_several_api_servers(
+    token: str, engine: EngineEnd, shared: bool
+) -> None:
+    """vLLM sends the statistics of a step to one API server, so the others may have old ones."""
+    with closing(AccountJoin(token)) as first, closing(AccountJoin(token)) as second:
+        for front in (first, second):
+            front.read()
+        sample = {"engine": 0, "state": {RUNNING: 0}}
+        engine.send_to_one(encode_sample({**sample, "totals": {STEPS: 7}}))
+        engine.send_to_others(encode_sample(sample))
+        states = [EngineState(0, 0, shared=shared) for _ in range(2)]
+        for front, state in zip((first, second), states, strict=True):
+            front.read()
+            for _ in range(2):  # between two samples, the statistics of an older step arrive
+                state.gauges[RUNNING] = 5
+                front.add_sample(state)
+    assert sorted(state.totals.get(STEPS, 0) for state in states) == [0, 7]
+    assert [state.gauges[RUNNING] for state in states] == [0 if shared else 5] * 2
+
+
 IDENTITY = Identity(
     0,
     10**18,

@@ -21,6 +21,7 @@ class Front(EngineEnd):
     def __init__(self) -> None:
         self.dropped = 0
         self.messages: list[Any] = []
+        self.loads: list[Any] = []
         self.flushes = 0
 
     def put(self, message: bytes) -> None:
@@ -28,6 +29,9 @@ class Front(EngineEnd):
 
     def send_to_one(self, message: bytes) -> None:
         self.messages.append(decode(message))
+
+    def send_to_others(self, message: bytes) -> None:
+        self.loads.append(decode(message))
 
     def flush(self) -> None:
         self.flushes += 1
@@ -374,6 +378,7 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
     server = Server()
     server.add("a", 8)
     server.scheduler.waiting = [SimpleNamespace(lora_request=None)]
+    server.scheduler.running = [SimpleNamespace(lora_request=each) for each in (None, "ada")]
     server.scheduler.skipped_waiting = [SimpleNamespace(lora_request="ada")] * 2
     for adapters in (False, True):
         server.observer._adapters = adapters
@@ -381,7 +386,29 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
         server.observer._sample(server.scheduler)
         (sample,) = server.front.messages
         assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
+        assert sample["state"].get(names.RUNNING_LORAS) == (1 if adapters else None)
         assert sample["state"][names.WAITING] == 3
+
+
+def test_each_sample_has_the_engines_load() -> None:
+    server = Server()
+    server.scheduler.waiting = [object()]
+    server.scheduler.kv_holding_waiting = [object()] * 2
+    server.scheduler.deferred_waiting = {1, 2}
+    server.scheduler.running = [object()] * 2
+    server.scheduler.connector = object()
+    server.scheduler._kv_fetch_counts = {"waiting_to_start": 1, "in_progress": 2}
+    server.scheduler.kv_cache_manager = SimpleNamespace(usage=0.25)
+    server.observer._sample(server.scheduler)
+    ((sample,), (load,)) = server.front.messages, server.front.loads
+    assert sample["state"] == {
+        names.WAITING: 3,
+        names.RUNNING: 2,
+        names.DEFERRED: 2,
+        names.KV_USAGE: 0.25,
+        names.FETCHING_KV: 3,
+    }
+    assert (load["state"], load["totals"]) == (sample["state"], {})
 
 
 def held_by(observer: EngineObserver) -> int:

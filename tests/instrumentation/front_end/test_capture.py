@@ -192,6 +192,22 @@ def test_the_load_is_that_of_the_arrival(server: Server) -> None:
     assert [record.kv_usage_at_arrival for record in server.records] == [None, 0.5]
 
 
+def test_with_several_api_servers_the_load_is_not_that_of_the_last_statistics(
+    server: Server,
+) -> None:
+    """The last statistics that this API server received may be hours old."""
+    server.capture.engines[0] = EngineState(
+        0,
+        0,
+        gauges={WAITING: 0, RUNNING: 0},
+        load=SimpleNamespace(num_waiting_reqs=50, num_running_reqs=8, kv_cache_usage=0.9),
+        shared=True,
+    )
+    server.capture.flight_ended(server.capture.flight_began(None), a_state(), "stop")
+    (record,) = server.records
+    assert (record.waiting_at_arrival, record.running_at_arrival) == (0, 0)
+
+
 def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -> None:
     """vLLM's state contains the prompt and the response, so it must be freed."""
     gc.disable()
