@@ -910,7 +910,7 @@ _ENGINE_ONLY = (
         "KVCacheManager.usage",
         Attributes("KVCacheManager", ("usage",)),
         ("vllm/v1/core/kv_cache_manager.py",),
-        "engine_only/capture.py",
+        "engine_core/engine_reports.py",
         otherwise="the KV cache usage at the arrival of a request is unknown",
     ),
     Hook(

@@ -13,9 +13,10 @@ from multiprocessing.util import Finalize
 from typing import Any, Final
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.engine_reports import scheduler_load
 from tailspan_vllm.engine_core.link_messages import Identity
 from tailspan_vllm.engine_only.record_builder import Ended, record_of
-from tailspan_vllm.engine_state.state import EngineState, Number
+from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.engine_state.step_statistics import add_steps, missing_in
 from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.request.exchange import Flight
@@ -124,7 +125,7 @@ class EngineCapture:
             return
         headers = getattr(request, "trace_headers", None)
         traceparent = bounded_text(str(headers.get("traceparent", ""))) if headers else None
-        load = _load(scheduler)
+        load = scheduler_load(scheduler)
         flight = self._open[request_id] = EngineRequest(traceparent, load, self._engine)
         adapter = getattr(request, "lora_request", None)
         if adapter is not None:
@@ -206,16 +207,6 @@ class EngineCapture:
             return
         self._probed = True
         add_steps(state, steps)
-
-
-def _load(scheduler: Any) -> dict[str, Number]:
-    held = getattr(scheduler, "skipped_waiting", ())
-    load: dict[str, Number] = {
-        names.WAITING: len(scheduler.waiting) + len(held),
-        names.RUNNING: len(scheduler.running),
-    }
-    usage = getattr(getattr(scheduler, "kv_cache_manager", None), "usage", None)
-    return load if usage is None else {**load, names.KV_USAGE: usage}
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:

@@ -181,6 +181,16 @@ def test_preemptions_and_an_adapter_are_reported(core: Core) -> None:
     assert state.totals[names.ENGINE_PREEMPTIONS] == 1
 
 
+def test_requests_that_wait_for_their_kv_cache_wait_at_arrival(core: Core) -> None:
+    """Since 0.31, vLLM keeps requests that already hold blocks in a queue of their own."""
+    core.scheduler.waiting.append(a_request("queued"))
+    core.scheduler.kv_holding_waiting = [a_request("loading"), a_request("loading too")]
+    request = a_request("x")
+    core.begin(request)
+    core.end(request)
+    assert core.submitted[0]().waiting_at_arrival == 3
+
+
 def test_a_session_with_streaming_input_is_no_request(core: Core) -> None:
     for is_resumable in (True, True, False):  # the last input is the end of the session
         core.begin(a_request("session", resumable=is_resumable))
