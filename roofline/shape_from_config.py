@@ -87,7 +87,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     Args:
         config: the configuration with Hugging Face's keys. It may also contain vLLM's
             `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+            `decode_context_parallel_size`, `prefill_context_parallel_size`, `cache_dtype` and
+            `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.
@@ -97,6 +98,9 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         value = model.get(key)
         if value is not None and value is not False and value not in (0, [], {}):
             raise UnknownShapeError(key, f"{what}: not modelled")
+    divided = model.whole_or_none("prefill_context_parallel_size") or 1
+    if divided > 1:
+        raise UnknownShapeError("prefill_context_parallel_size", f"{divided}: not modelled")
     kind = model.text("model_type")
     layers = model.whole("num_hidden_layers", "n_layer", "n_layers")
     if layers > _MAX_LAYERS:

@@ -165,8 +165,8 @@ EVENT_ATTRIBUTES: Final = (
     VocabularyTerm(
         names.GPUS,
         "integer",
-        "Number of GPUs of one engine: tensor-parallel times pipeline-parallel size; absent on a"
-        " CPU.",
+        "Number of GPUs of one engine: tensor-parallel times pipeline-parallel times"
+        " prefill-context-parallel size; absent on a CPU.",
         "vLLM's config",
     ),
     VocabularyTerm(

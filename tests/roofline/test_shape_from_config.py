@@ -73,7 +73,7 @@ def test_every_key_that_is_read_is_reported(config: Callable[[], configs.Config]
         *("architectures", "architecture", "dtype", "torch_dtype", "cache_dtype"),
         *("quantization", "quantization_config"),
         *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
-        "decode_context_parallel_size",
+        *("decode_context_parallel_size", "prefill_context_parallel_size"),
     }
     assert values.asked <= ours | around
 
@@ -83,6 +83,12 @@ def test_the_ranks_are_reported() -> None:
         reported_by_vllm(configs.llama_3_70b(), tensor_parallel_size=4, pipeline_parallel_size=2)
     )
     assert shape.parallel.gpus == 8
+
+
+def test_prefills_that_several_gpus_share_are_not_modelled() -> None:
+    reported = reported_by_vllm(configs.llama_3_70b(), prefill_context_parallel_size=2)
+    with pytest.raises(UnknownShapeError, match="prefill_context_parallel_size"):
+        read_shape(reported)
 
 
 def test_llama_3_8b_keeps_128_kib_a_token() -> None:

@@ -42,6 +42,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config
     shared = parallel.pipeline_parallel_size * parallel.decode_context_parallel_size
+    shared *= getattr(parallel, "prefill_context_parallel_size", 1)
     if len(groups) != 1 or shared != 1:
         return None
     (group,) = groups

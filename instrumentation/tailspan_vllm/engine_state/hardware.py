@@ -69,4 +69,5 @@ def _gpus(vllm_config: Any) -> int | None:
     if getattr(vllm_config.device_config, "device_type", "cpu") == "cpu":
         return None
     parallel = vllm_config.parallel_config
-    return int(parallel.tensor_parallel_size) * int(parallel.pipeline_parallel_size)
+    ranks = int(parallel.tensor_parallel_size) * int(parallel.pipeline_parallel_size)
+    return ranks * int(getattr(parallel, "prefill_context_parallel_size", 1))

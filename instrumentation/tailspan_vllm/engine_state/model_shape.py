@@ -147,6 +147,7 @@ def shape_of(vllm_config: Any) -> dict[str, Scalar]:
         "pipeline_parallel_size",
         "data_parallel_size",
         "decode_context_parallel_size",
+        "prefill_context_parallel_size",
     ):
         _add(shape, key, getattr(vllm_config.parallel_config, key, None))
     return shape

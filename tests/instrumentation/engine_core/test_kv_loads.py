@@ -43,7 +43,13 @@ def test_the_bytes_of_a_load_follow_from_the_layout_of_the_cache() -> None:
     assert bytes_per_token(scheduler(of_several)) == 4_000
 
 
-@pytest.mark.parametrize("which", ["pipeline_parallel_size", "decode_context_parallel_size"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        *("pipeline_parallel_size", "decode_context_parallel_size"),
+        "prefill_context_parallel_size",
+    ],
+)
 def test_bytes_that_one_rank_cannot_know_are_unknown(which: str) -> None:
     assert bytes_per_token(scheduler(**{which: 2})) is None
     group = scheduler().kv_cache_manager.kv_cache_config.kv_cache_groups[0]

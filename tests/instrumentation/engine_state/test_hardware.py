@@ -33,6 +33,13 @@ def test_an_engine_has_the_gpus_of_all_its_ranks(platform: SimpleNamespace) -> N
     assert (found.device, found.gpus) == ("NVIDIA H100 80GB HBM3", 8)
 
 
+def test_the_ranks_that_divide_a_prefill_have_their_own_gpus(platform: SimpleNamespace) -> None:
+    """With `--prefill-context-parallel-size 2`, vLLM starts twice as many workers."""
+    config = a_config()
+    config.parallel_config.prefill_context_parallel_size = 2
+    assert machine_of(config).gpus == 16
+
+
 def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
     platform.get_device_name = lambda: "cpu"
     assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
