@@ -1,5 +1,6 @@
 """The bottleneck of each engine: memory, compute, neither, or too little load. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -67,7 +68,9 @@ def bounds(
     }
     found = []
     counters = samples_of(samples)
-    for key, engine in list(engines_of(samples).items())[:MAX_ROWS]:
+    engines = engines_of(samples)
+    number = Counter(key.replica for key in engines)
+    for key, engine in list(engines.items())[:MAX_ROWS]:
         start = by_engine.get((key.replica, key.engine))
         shape, why = _shape(start)
         device = device_named(start.device if start is not None else None, peaks)
@@ -79,7 +82,9 @@ def bounds(
                 else "its device is not reported"
             )
         chunks = read_chunks(start.arguments) if start is not None else None
-        windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None, chunks)
+        # GPU samples have no engine number, so they are of one engine only if it is the only one.
+        own_gpus = gpus_of(gpus, key.replica) if number[key.replica] == 1 else None
+        windows = windows_of(engine, shape, device, own_gpus, None, chunks)
         window = windows[0] if windows and windows[0].verdict is not None else None
         found.append(
             Bound(

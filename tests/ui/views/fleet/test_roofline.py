@@ -47,6 +47,35 @@ def test_decoding_is_bound_by_memory() -> None:
     assert "H100" in text
 
 
+def gpu_samples(bytes_per_s: float, sm_active: float) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "replica": "r0",
+                "at_unix_ns": second * S,
+                "dram_bandwidth_bytes_per_s": bytes_per_s,
+                "sm_active_ratio": sm_active,
+            }
+            for second in range(60)
+        ]
+    )
+
+
+def test_the_gpus_of_a_replica_with_several_engines_are_of_no_single_engine() -> None:
+    """Engine 0 is busy and engine 1 is idle, so the mean of their GPUs describes neither."""
+    gpus = gpu_samples(1.3e12, 0.125)
+    for engines in (1, 2):
+        starts = [replace(START, engine=engine) for engine in range(engines)]
+        of_all = pa.concat_tables([samples(engine=engine) for engine in range(engines)])
+        found = bounds(of_all, gpus, starts)[0]
+        assert found.window is not None
+        measured = found.window.measured_bytes_per_s, found.window.sm_active_ratio
+        assert measured == ((1.3e12, 0.125) if engines == 1 else (None, None))
+        text = as_html([found])
+        assert ("Idle" in text) == ("below the modelled minimum" in text) == (engines == 1)
+        assert ("emory-bound" in text) == (engines == 2)
+
+
 def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
     (found,) = bounds(samples(step_s=0.05), NO_GPUS, [START])
     assert "Overhead-bound" in as_html([found])
