@@ -73,7 +73,12 @@ def _replicas(context: Context, found: FleetData) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
     paragraph(words.sentence(fleet, found.incident), "headline")
     for note in (
-        words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
+        words.imbalance(
+            fleet.imbalance,
+            fleet.servers,
+            "engine" if fleet.engines else "replica",
+            found.scraped_replicas,
+        ),
         words.without_samples(found.without_samples, found.requests_one_in),
         words.ignored_filters(found.ignored_labels),
         data_sources.thinned_samples(found.samples_every_s),

@@ -68,6 +68,8 @@ class Imbalance:
     slow: int
     least_share: float
     most_share: float
+    loaded: int
+    """Number of servers with requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,8 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     """The servers whose requests are slow more often than the requests of other servers.
 
-    The result is None if there is only one server, or if there are too few requests.
+    The result is None if only one server has a TTFT, or if there are too few requests. Requests
+    without a TTFT count only as load.
 
     Args:
         labels: the server of each request. Shape (n,).
@@ -256,9 +259,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
-    number = np.bincount(codes, minlength=len(labels.values))
-    there = number[number > 0]
-    if there.size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
+    if np.unique(codes).size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
         return None
     threshold = quantile(values, 1 - SLOW_SHARE)
     assert threshold is not None
@@ -267,6 +268,8 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
         np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}
     )
     hits, _ = risk_ratios(requests, slow)
+    number = np.bincount(labels.codes[labels.codes >= 0])
+    load = number[number > 0]
     return Imbalance(
         [
             hit
@@ -275,8 +278,9 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
         ],
         int(values.size),
         int(slow.sum()),
-        float(there.min() / there.sum()),
-        float(there.max() / there.sum()),
+        float(load.min() / load.sum()),
+        float(load.max() / load.sum()),
+        int(load.size),
     )
 
 

@@ -48,17 +48,20 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
     return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
 
 
-def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
+def imbalance(
+    found: Imbalance | None, servers: int, kind: str = "replica", scraped: int = 0
+) -> str | None:
     """Whether the load and the latency of the servers are even, or None for a single server.
 
-    `kind` is `replica`, or `engine` if a replica has several engines.
+    `kind` is `replica`, or `engine` if a replica has several engines. `scraped` is the number of
+    replicas whose requests may be unknown.
     """
     if servers < 2:
         return None
     if found is None:
         return f"Too few requests to compare the {kind}s’ latency."
     ttft = term("ttft_s", "TTFT")
-    shares = _shares(found, kind)
+    shares = _shares(found, servers - scraped, kind)
     if not found.hits:
         return (
             f"Latency is even: no {kind}’s requests are among the slowest "
@@ -79,8 +82,14 @@ def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> s
     )
 
 
-def _shares(found: Imbalance, kind: str) -> str:
+def _shares(found: Imbalance, servers: int, kind: str) -> str:
     least, most = found.least_share, found.most_share
+    if (idle := servers - found.loaded) > 0:
+        gets = "gets" if idle == 1 else "get"
+        return (
+            f"The busiest {kind} gets {wording.percent(most)} of the requests, and"
+            f" {wording.counted(idle, kind)} {gets} none."
+        )
     if most <= EVEN * least:
         return "Load is even."
     return (

@@ -179,6 +179,29 @@ def test_an_unequal_load_is_reported() -> None:
     )
 
 
+def test_requests_that_are_not_streamed_count_as_load() -> None:
+    """They have no TTFT, and one of the replicas receives nearly all of them."""
+    labels, ttft_s = requests(0.0)
+    whole = np.full(4_000, np.nan)
+    codes = np.concatenate([labels.codes, np.zeros(4_000, dtype=np.int32)])
+    found = imbalance_of(LabelColumn(codes, ("a", "b")), np.concatenate([ttft_s, whole]))
+    assert found is not None
+    assert found.requests == 3_000
+    assert "The busiest replica gets 79 % of the requests, the least busy 21 %." in str(
+        words.imbalance(found, 2)
+    )
+
+
+@pytest.mark.parametrize(("servers", "text"), [(3, "1 replica gets none"), (5, "3 replicas get")])
+def test_a_replica_without_requests_is_no_even_load(servers: int, text: str) -> None:
+    found = imbalance_of(*requests(0.0))
+    assert "Load is even" not in str(words.imbalance(found, servers))
+    assert f"The busiest replica gets 50 % of the requests, and {text}" in str(
+        words.imbalance(found, servers)
+    )
+    assert "Load is even" in str(words.imbalance(found, servers, scraped=servers - 2))
+
+
 def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
