@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from analysis.starts import StartsQuestion, answer_starts
+from analysis.starts import LABELS, StartsQuestion, answer_starts
 from diagnosis.inputs.arrow import requests_of, samples_of
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
@@ -77,7 +77,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
             starts_between(engine, window.from_unix_ns, window.to_unix_ns),
             in_force(engine, window.to_unix_ns),
         )
-        brought_up = _starts(engine, window, of_gpu)
+        brought_up = _starts(engine, window, equals)
         newest = newest_unix_ns(engine)
         pretended = is_simulated(engine, window)
         incidents = read_overlapping(
@@ -106,8 +106,12 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
 
 def _starts(engine: Engine, window: Window, equals: Mapping[str, str]) -> Starts:
     since = max(window.to_unix_ns - KEEP_ROWS_NS, 0)
-    known = all_starts_between(engine, since, window.to_unix_ns, equals)
-    newest = answer_starts(engine, StartsQuestion(window, equals, FIRST_OF)).starts
+    of_start = {label: value for label, value in equals.items() if label in LABELS}
+    of_place = {label: value for label, value in of_start.items() if label != "model"}
+    known = all_starts_between(engine, since, window.to_unix_ns, of_place)
+    if (model := equals.get("model")) is not None:
+        known = [each for each in known if each.model in (model, None)]  # unknown if it failed
+    newest = answer_starts(engine, StartsQuestion(window, of_start, FIRST_OF)).starts
     return Starts(shown_starts(known, window.from_unix_ns), newest)
 
 

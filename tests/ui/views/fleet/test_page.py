@@ -10,9 +10,12 @@ from streamlit.testing.v1 import AppTest
 from store.columns import downsampled
 from store.database import open_database
 from store.queries import Window
+from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.starts import written
+from tests import cold_starts
+from tests.cold_starts import cold_start
 from tests.ui.conftest import fill, make_start
 from tests.ui.opening import HOSTILE, Database, Open, address, markup
 from ui.kit.replica_measures import MEASURES
@@ -159,6 +162,36 @@ def test_filters_apply_where_possible(page: Open, database: Database) -> None:
     test = page(url, replica="r1", tenant="acme", **LINK)
     assert "<b>1 replica</b>, no problem found" in markup(test)
     assert "The filter by tenant applies only to TTFT and imbalance" in markup(test)
+
+
+def test_starts_are_those_of_the_selected_servers(database: Database) -> None:
+    """A start that failed has no model, so it may belong to the selected model."""
+    started = [
+        cold_start(0, replica="r1", model="llama", region="eu"),
+        cold_start(1, replica="r2", model="qwen", region="eu"),
+        cold_start(2, replica="r3", model=None, region="eu", reached="weights"),
+        cold_start(3, replica="r4", model="llama", region="us"),
+    ]
+    engine = open_database(database([], samples("r1", "r2")))
+    with Writer(engine) as writer:
+        writer.submit([], [], cold_starts=started).result(10)
+    window = Window(cold_starts.START_NS, cold_starts.START_NS + 300 * S)
+    shown = {
+        name: [each.replica for each in read.read_fleet(engine, window, equals).starts.shown]
+        for name, equals in {
+            "all": {},
+            "model": {"model": "llama"},
+            "region": {"region": "eu"},
+            "both": {"model": "qwen", "region": "eu", "tenant": "acme"},
+        }.items()
+    }
+    engine.dispose()
+    assert shown == {
+        "all": ["r1", "r2", "r3", "r4"],
+        "model": ["r1", "r3", "r4"],
+        "region": ["r1", "r2", "r3"],
+        "both": ["r2", "r3"],
+    }
 
 
 def test_hostile_names_are_text(page: Open, database: Database) -> None:
