@@ -86,11 +86,9 @@ def engine_grids(
             _sums(rows, index, known, len(replicas), bins),
         )
 
-    computed = next(
-        name
-        for name in ("scheduled_prefill_tokens_total", "prefill_tokens_total")
-        if np.isfinite(samples.number(name)).any() or name == "prefill_tokens_total"
-    )
+    # Without the step ledger, prompt tokens are counted only when a prefill is complete.
+    scheduled = rate("scheduled_prefill_tokens_total")
+    without = np.isnan(scheduled).all(axis=1, keepdims=True)
     return {
         "queue": most("waiting", add=True),
         WAITED: share_above_none("waiting"),
@@ -101,7 +99,7 @@ def engine_grids(
         "step": ratio("busy_s_total", "steps_total"),
         "longest": most("longest_step_s", add=False),
         "tokens": rate("decode_tokens_total"),
-        "prefill": rate(computed),
+        "prefill": np.where(without, rate("prefill_tokens_total"), scheduled),
         "stall": ratio("stall_s_total", "busy_s_total"),
     }
 

@@ -76,6 +76,20 @@ def test_rates_are_rises_over_the_time_between_samples() -> None:
     assert found["tokens"].tolist() == [[200.0, 100.0]]
 
 
+def test_a_scraped_replica_has_a_prefill_rate_beside_one_with_the_plugin() -> None:
+    """`/metrics` counts the prompt tokens of complete prefills, the step ledger those of steps."""
+    rows = [
+        {"replica": replica, "at_unix_ns": second * S, **counted}
+        for second in range(10)
+        for replica, counted in (
+            ("plugin", {"scheduled_prefill_tokens_total": 30 * second, "prefill_tokens_total": 0}),
+            ("scraped", {"prefill_tokens_total": 20 * second}),
+        )
+    ]
+    found = grids(rows, ["plugin", "scraped"], 1)
+    assert found["prefill"].tolist() == [[30.0], [20.0]]
+
+
 def test_a_rate_is_correct_across_unread_seconds() -> None:
     rows = [
         {"replica": "a", "at_unix_ns": second * S, "decode_tokens_total": 30 * second}
