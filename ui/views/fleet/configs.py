@@ -12,7 +12,7 @@ APART_NS: Final = 120 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class ConfigGroup:
-    """The replicas of one model that have the same arguments."""
+    """The replicas of one model that have the same arguments and the same version."""
 
     model: str | None
     config: str
@@ -23,16 +23,16 @@ class ConfigGroup:
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
-    """The current configurations of each model. The most common configuration of a model is first.
+    """The current configurations of each model, by version. The most common configuration of a
+    model is first.
 
     `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
     ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
-    for start in starts:
-        if start.replica in there:
-            by_model.setdefault(start.model, {}).setdefault(start.config, []).append(start)
+    for start in _of_running_engines(each for each in starts if each.replica in there):
+        by_model.setdefault(start.model, {}).setdefault(start.config, []).append(start)
     found = []
     for model in sorted(by_model, key=lambda name: (name is None, name or "")):
         configs = sorted(
@@ -40,16 +40,28 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
         )
         usual = configs[0][1][0]
         for config, mine in configs:
-            found.append(
-                ConfigGroup(
-                    model,
-                    config,
-                    mine[0].version,
-                    sorted({start.replica for start in mine}),
-                    differences(usual.arguments, mine[0].arguments),
+            for version in sorted({start.version or "" for start in mine}):
+                same = [start for start in mine if (start.version or "") == version]
+                found.append(
+                    ConfigGroup(
+                        model,
+                        config,
+                        version or None,
+                        sorted({start.replica for start in same}),
+                        differences(usual.arguments, same[0].arguments),
+                    )
                 )
-            )
     return found
+
+
+def _of_running_engines(starts: Iterable[EngineStart]) -> list[EngineStart]:
+    """Leave out engines that did not start with their replica's newest engine. A replica with fewer
+    engines than before still has the old start of each engine that it no longer has."""
+    found = list(starts)
+    newest: dict[str, int] = {}
+    for start in found:
+        newest[start.replica] = max(start.at_unix_ns, newest.get(start.replica, 0))
+    return [each for each in found if each.at_unix_ns >= newest[each.replica] - APART_NS]
 
 
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
