@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from analysis.corrected_prediction import Predicted
 from analysis.what_if import WhatIfAnswer
-from analysis.what_if_search import SearchResult, SweepPoint
+from analysis.what_if_search import SearchResult, SweepPoint, objectives_of
 from cli.render import text
 
 
@@ -203,31 +203,38 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
     found = _title(first, f"What if {name} changes?")
     if first.refused is not None:
         return [*found, "", f"No prediction: {first.refused}."]
-    slos = [each.slo for each in first.objectives]
-    header = [name, *(f"{title} P99" for title in TITLES.values()), *slos, "$/h", "waits for"]
+    slos = objectives_of(points)
+    rejects = any(each.answer.rejected for each in points)
+    header = [name, *(f"{title} P99" for title in TITLES.values()), *slos, "$/h"]
+    header += [*(["rejected"] if rejects else []), "waits for"]
     now = [first.now[metric]["p99"] for metric in TITLES]
     rows = [
         [
             "now",
             *(text.seconds(value) for value in now),
-            *(share(each.good_ratio_now) for each in first.objectives),
+            *map(share, slos.values()),
             text.usd(first.usd_per_hour),
+            *([text.UNKNOWN] if rejects else []),
             binding(first.binds_now),
         ]
     ]
     for each in points:
         answer = each.answer
+        ratios = {one.slo: one.good_ratio for one in answer.objectives}
         rows.append(
             [
                 each.value,
                 *(_with_interval(answer.predicted[metric]["p99"]) for metric in TITLES),
-                *(_share_with_interval(one.good_ratio) for one in answer.objectives),
+                *(_share_with_interval(ratios.get(slo, Predicted(None))) for slo in slos),
                 text.usd(answer.predicted_usd_per_hour),
+                *([text.count(answer.rejected)] if rejects else []),
                 "SATURATED" if answer.saturated else binding(answer.binds),
             ]
         )
     found += ["", *text.table(header, rows, left=1, keep=len(header))]
     found.append("Square brackets: the 95 % interval of the prediction.")
+    if rejects:
+        found.append("rejected: longer than max_model_len, or received while the queue is full.")
     assumed = dict.fromkeys(one for each in points for one in each.answer.extrapolated)
     return [*found, "", *(f"assumed: {each}" for each in assumed)]
 

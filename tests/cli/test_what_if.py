@@ -187,6 +187,24 @@ def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
     assert found["reproduced"]["ttft_s"]["p50"]["measured"] > 0
 
 
+def test_a_sweep_shows_rejected_requests_and_the_objectives_that_are_left(
+    ask: Callable[..., Result],
+) -> None:
+    """No request fits into 16 tokens, so no objective has a request at this value."""
+    result = ask("--sweep", "max_model_len=4096,16")
+    assert result.exit_code == 0
+    table = [re.split(r"  +", line) for line in result.stdout.split("\n\n")[1].splitlines()]
+    header, now, roomy, small = table[:4]
+    assert {len(each) for each in table[:4]} == {len(header)}
+    chat, rejected = header.index("chat"), header.index("rejected")
+    assert now[chat].endswith("%")
+    assert roomy[chat].endswith("%]")
+    assert (small[0], small[chat]) == ("16", "-")
+    found = json.loads(ask("--sweep", "max_model_len=4096,16", "--format", "json").stdout)
+    assert small[rejected] == f"{found['requests']:,}"
+    assert ask("--sweep", "max_model_len=16,4096").exit_code == 0
+
+
 def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     result = ask("--find", "replicas", "--slo", "chat", "--rate", "2x")
     assert result.exit_code == 0

@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.advice import Advice, AdviceAnswer
 from analysis.what_if import Predicted, WhatIfAnswer
-from analysis.what_if_search import FACTORS, number_of
+from analysis.what_if_search import FACTORS, SweepPoint, number_of, objectives_of
 from ui.kit import tables, wording
 from ui.views.what_if.read import SweepAnswer
 
@@ -29,6 +29,7 @@ WAITS: Final = {
 }
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
+REJECTED_BECAUSE: Final = "longer than max_model_len or the queue is full"
 EQUALLY_GOOD: Final = 1.01
 """A P99 is as good as the shortest P99 if it is at most this many times as long."""
 
@@ -82,6 +83,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
         if not each.answer.saturated
         and (found := each.answer.predicted[latency]["p99"]).value is not None
     }
+    rejected = {each.value: _rejected(each) for each in swept.points}
     if all(each.answer.saturated for each in swept.points):
         return f"<b>The engines {CANNOT_KEEP_UP}</b> with any of these values of {name}."
     if now is None or not kept:
@@ -93,7 +95,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
             f"{'' if len(kept) == len(swept.points) else ' at most'}: their queues do not grow."
             f" P99 of {title} would be "
             f"<b>{wording.seconds(kept[highest].value)}</b>{interval(kept[highest])} instead of "
-            f"{wording.seconds(now)}.{_meeting_slos(swept)}"
+            f"{wording.seconds(now)}.{rejected[highest]}{_meeting_slos(swept)}"
         )
     shortest = min(each.value or 0.0 for each in kept.values())
     best = next(
@@ -104,7 +106,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
         return (
             f"With {name}={html.escape(best)}, P99 of {title} would be shortest: "
             f"<b>{wording.seconds(found.value)}</b>{interval(found)} instead of "
-            f"{wording.seconds(now)}."
+            f"{wording.seconds(now)}.{rejected[best]}"
         )
     return (
         f"No value of {name} makes P99 of {title} clearly shorter than now, "
@@ -113,15 +115,25 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
     )
 
 
+def _rejected(point: SweepPoint) -> str:
+    """The latencies of rejected requests are unknown, so the finding names these requests."""
+    number = point.answer.rejected
+    return f" {wording.counted(number, 'request')} would be rejected." if number else ""
+
+
 def _meeting_slos(swept: SweepAnswer) -> str:
     """The highest load at which all SLOs are met. The engines may keep up with a higher load."""
     judged = [each for each in swept.points if each.answer.objectives and not each.answer.saturated]
     if not judged:
         return ""
+    slos = objectives_of(swept.points).keys()
     met = [
         each.value
         for each in judged
-        if all((one.good_ratio.value or 0.0) >= one.target for one in each.answer.objectives)
+        if slos
+        == {
+            one.slo for one in each.answer.objectives if (one.good_ratio.value or 0.0) >= one.target
+        }
     ]
     if not met:
         return " No value meets the SLOs."
@@ -133,17 +145,20 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
     """A table of the measured latency, and of the prediction for each value."""
     first, title = swept.points[0].answer, NAMES[latency]
-    slos = [each.slo for each in first.objectives]
+    slos = objectives_of(swept.points)
+    rejects = any(each.answer.rejected for each in swept.points)
     heads = [swept.name]
     for point in SHOWN:
         heads += [f"{title} {point.upper()}", "95 % interval"]
-    heads += [*(f"{each} good" for each in slos), "$/h", "waits for"]
+    heads += [*(f"{each} good" for each in slos), "$/h"]
+    heads += [*(["rejected"] if rejects else []), "waits for"]
     waits = WAITS.get(first.binds_now, "nothing")
     now = [f"{html.escape(present(swept))} (now, measured)"]
     for point in SHOWN:
         now += [wording.seconds(first.now[latency][point]), ""]
-    now += [f"{each.good_ratio_now:.2%}" for each in first.objectives]
-    rows = [[*now, wording.usd(first.usd_per_hour), waits]]
+    now += [f"{share:.2%}" for share in slos.values()]
+    now += [wording.usd(first.usd_per_hour), *([""] if rejects else []), waits]
+    rows = [now]
     for each in swept.points:
         answer = each.answer
         row = [wording.anchor(link(",".join(answer.edits)), html.escape(each.value))]
@@ -157,8 +172,9 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
         ratios = {one.slo: one.good_ratio.value for one in answer.objectives}
         shares = (ratios.get(slo) for slo in slos)
         row += [wording.UNKNOWN if share is None else f"{share:.2%}" for share in shares]
-        row += [wording.usd(answer.predicted_usd_per_hour), WAITS.get(answer.binds, "nothing")]
-        rows.append(row)
+        row.append(wording.usd(answer.predicted_usd_per_hour))
+        row += [f"{answer.rejected:,}"] if rejects else []
+        rows.append([*row, WAITS.get(answer.binds, "nothing")])
     return tables.table([html.escape(each) for each in heads], rows, "short")
 
 
@@ -174,6 +190,8 @@ def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
             f"The engines {CANNOT_KEEP_UP} with some values: the queue is full, or grows for as "
             "long as the load lasts, so no latency is shown."
         )
+    if any(each.answer.rejected for each in swept.points):
+        yield f"Requests are rejected if they are {REJECTED_BECAUSE}."
     yield from left_out(swept.points[0].answer)
     assumed = [one for each in swept.points for one in each.answer.extrapolated]
     for text in dict.fromkeys(assumed):
@@ -265,7 +283,7 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
     if answer.rejected:
         yield (
             f"{wording.counted(answer.rejected, 'request')} would be rejected, because they are "
-            "longer than max_model_len or the queue is full."
+            f"{REJECTED_BECAUSE}."
         )
     yield from left_out(answer)
     for each in answer.extrapolated:

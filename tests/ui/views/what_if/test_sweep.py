@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from ui.kit import colours
 from ui.kit.downloads import csv_of
 from ui.views.what_if import charts
 from ui.views.what_if.read import SweepAnswer
-from ui.views.what_if.words import present, sweep_sentence, sweep_table
+from ui.views.what_if.words import present, sweep_notes, sweep_sentence, sweep_table
 
 NOW_S = 0.2
 ANSWER = WhatIfAnswer(
@@ -88,6 +89,43 @@ def test_keeping_up_is_not_meeting_the_slos() -> None:
     assert text.endswith("The SLOs are met up to rate=2x.")
     text = sweep_sentence(judged(0.98, 0.9, 0.6, 1.0), "ttft_s")
     assert text.endswith("No value meets the SLOs.")
+
+
+def test_an_objective_is_shown_although_a_value_has_no_answer_for_it() -> None:
+    found = swept({"16": 0.1, "4096": 0.1}, "max_model_len", 4096.0)
+    few, all_ = found.points
+    judged = [
+        PredictedAttainment(slo, 0.99, now, Predicted(then))
+        for slo, now, then in (("chat", 0.95, 0.85), ("batch", 0.96, 0.86))
+    ]
+    few = replace(few, answer=replace(few.answer, objectives=judged[1:], rejected=1_234))
+    all_ = replace(all_, answer=replace(all_.answer, objectives=judged))
+    found = replace(found, points=[few, all_])
+    table = sweep_table(found, "ttft_s", lambda change: change)
+    heads, now, of_few, of_all = (
+        [cell for cell in re.sub("<[^>]*>", "\n", row).splitlines() if cell.strip()]
+        for row in table.split("<tr>")[1:5]
+    )
+    assert {"batch good", "chat good", "rejected"} <= set(heads)
+    assert {"95.00%", "96.00%"} <= set(now)
+    assert {"86.00%", "1,234"} <= set(of_few)
+    assert "85.00%" not in of_few
+    assert {"85.00%", "86.00%", "0"} <= set(of_all)
+    assert "1,234 requests would be rejected" in sweep_sentence(found, "ttft_s")
+    assert any("rejected if" in note for note in sweep_notes(found))
+
+
+def test_a_load_at_which_an_objective_has_no_answer_does_not_meet_the_slos() -> None:
+    found = swept({"1x": 0.2, "2x": 0.2}, "prompt", 1.0)
+    met = PredictedAttainment("chat", 0.99, 1.0, Predicted(1.0))
+    one, two = (
+        replace(each, answer=replace(each.answer, objectives=objectives))
+        for each, objectives in zip(
+            found.points, ([met, replace(met, slo="batch")], [met]), strict=True
+        )
+    )
+    text = sweep_sentence(replace(found, points=[one, two]), "ttft_s")
+    assert text.endswith("The SLOs are met up to prompt=1x.")
 
 
 def test_a_saturated_value_has_a_mark_and_no_number() -> None:
