@@ -254,9 +254,13 @@ def _sweep_values(name: str, low: float, high: float) -> list[str]:
             f"sweep of {name}: {low:g}..{high:g}; the range must start above 0 and increase"
         )
     if name in FACTORS:
+        edits_of(f"{name}={bound:.4g}x" for bound in (low, high))
         ratio = (high / low) ** (1 / (STEPS - 1))
-        return [f"{low * ratio**place:.4g}x" for place in range(STEPS)]
+        factors = [f"{low * ratio**place:.4g}x" for place in range(STEPS)]
+        return list(dict.fromkeys(factors))
     first, last = round(low), round(high)
+    if (first, last) != (low, high):
+        raise EditError(f"sweep of {name}: {low:g}..{high:g}; allowed: whole numbers")
     if last - first < MAX_POINTS:
         return [str(value) for value in range(first, last + 1)]
     doubled = [first * 2**place for place in range(1 + int(math.log2(last / first)))]

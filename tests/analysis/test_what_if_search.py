@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -82,6 +83,11 @@ def test_ranges_of_factors_have_a_constant_ratio() -> None:
             "rate=1x,fast",
             "replicas=1,x",
             "rate=1.1.1..2",
+            *("replicas=0.4..100", "replicas=0.4..5", "replicas=1.5..3", "replicas=1..2.5"),
+            *("replicas=-1..4", "replicas=nan..4", "replicas=1..nan", "replicas=1..inf"),
+            *("rate=nan,1x", "rate=1..1.00001", f"rate=1..{'9' * 400}", "rate=0.0000001..1"),
+            *(f"rate=1..{sys.float_info.max:.0f}", f"replicas=1..{sys.float_info.max:.0f}"),
+            f"max_num_seqs=1..{'9' * 400}",
         ),
         "max_num_seqs=" + ",".join(str(value) for value in range(1, MAX_POINTS + 2)),
     ],
