@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from analysis.recorded_traffic import Recorded
+from analysis.recorded_traffic import NotReplayableError, Recorded
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, predict_each
 from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
@@ -157,6 +157,7 @@ def find(
 
     Raises:
         EditError: the SLO is unknown, Tailspan does not count it, or it has no requests.
+        NotReplayableError: the unchanged replay does not reproduce the measured latencies.
     """
     objective = next((each for each in question.objectives if each.name == slo), None)
     if objective is None:
@@ -170,7 +171,7 @@ def find(
             answer = predict(recorded, replace(only, edits=_edits(question, wanted, value)), 0)
             progress()
             if answer.refused is not None:
-                raise EditError(answer.refused)
+                raise NotReplayableError(answer.refused)
             if not answer.objectives:
                 raise EditError(f"slo: {slo!r} counts no request of this range")
             ratio = answer.objectives[0].good_ratio.value or 0.0

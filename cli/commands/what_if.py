@@ -187,7 +187,7 @@ def what_if(
                 found = render.sweep_json(over.name, points), render.sweep_lines(over.name, points)
             elif wanted is not None and slo is not None:
                 result = find(recorded, question, wanted, slo, step)
-                refused = result.answer.refused or (None if result.value else "not met")
+                refused = None if result.value else "not met"
                 found = render.found_json(result), render.found_lines(result)
             else:
                 answer = predict(recorded, question, progress=step)

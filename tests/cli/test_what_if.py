@@ -219,6 +219,25 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     assert found["answer"]["objectives"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--find", "replicas", "--slo", "chat"),
+        ("--sweep", "max_num_seqs=32,64"),
+        ("--set", "max_num_seqs=64"),
+    ],
+)
+def test_a_range_that_is_not_reproduced_has_exit_status_1(
+    ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("analysis.what_if.MAX_ERROR", {"p50": -1.0})
+    result = ask(*words)
+    assert result.exit_code == 1
+    assert "No prediction: The replay of the unchanged window is" in result.stdout
+    found = json.loads(ask(*words, "--format", "json").stdout)
+    assert found["refused"].startswith("The replay of the unchanged window is")
+
+
 TRACE = "".join(
     f'{{"timestamp": {number * 250}, "input_length": 300, "output_length": 40}}\n'
     for number in range(200)
