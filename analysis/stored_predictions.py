@@ -122,7 +122,7 @@ def store_answer(
         or answer.saturated
     ):
         return None
-    newest = newest_asked_unix_ns(engine, change)
+    newest = newest_asked_unix_ns(engine, change, asked_unix_ns)
     if newest is not None and asked_unix_ns - newest < AGAIN_NS:
         return None
     predicted = {

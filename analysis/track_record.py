@@ -45,7 +45,8 @@ class TrackRecord:
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
     """Return the track record of the latest deploys, or None if none of their changes was
     predicted."""
-    known = predictions(engine)
+    # A prediction can be from the future, if the clock was set back.
+    known = [each for each in predictions(engine) if each.asked_unix_ns <= now_unix_ns]
     if not known:
         return None
     window = Window(min(each.asked_unix_ns for each in known), now_unix_ns)

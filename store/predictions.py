@@ -61,9 +61,10 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
         return [Prediction(**row._mapping) for row in connection.execute(statement)]
 
 
-def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
-    """The time of the newest prediction, or None."""
-    newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
+def newest_asked_unix_ns(engine: Engine, change: str, until_unix_ns: int) -> int | None:
+    """The time of the newest prediction of a change until an instant, or None."""
+    asked = PREDICTIONS.c.asked_unix_ns
+    newest = select(func.max(asked)).where(PREDICTIONS.c.change == change, asked <= until_unix_ns)
     with reading(state_of(engine)) as connection:
         # ClickHouse returns 0 instead of NULL
         return connection.scalar(newest) or None

@@ -166,6 +166,15 @@ def test_a_prediction_is_kept_once_an_hour_with_relative_intervals(engine: Engin
     assert found["queue"].keys() == {"p50", "p95", "p99"}
 
 
+def test_a_prediction_from_the_future_does_not_replace_later_ones(engine: Engine) -> None:
+    """The clock of a machine was a day ahead, and was then set back."""
+    asked = answer("max_num_seqs=64")
+    ahead_ns = 10**15 + 24 * AGAIN_NS
+    for at in (ahead_ns, 10**15, 10**15 + 1):
+        store_answer(engine, asked, {}, at)
+    assert [each.asked_unix_ns for each in predictions(engine)] == [ahead_ns, 10**15]
+
+
 @pytest.mark.parametrize(
     "asked",
     [

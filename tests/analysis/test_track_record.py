@@ -41,10 +41,18 @@ def test_the_track_record_counts_the_percentiles_of_predicted_deploys(engine: En
     assert track_record(engine, NOW_NS) is None
     store_prediction(engine, replace(PREDICTED, asked_unix_ns=NOW_NS - 1))
     assert track_record(engine, NOW_NS) is None
+    later = replace(PREDICTED, asked_unix_ns=NOW_NS + 3_600 * 10**9)
+    store_prediction(engine, later)
     store_prediction(engine, PREDICTED)
     found = track_record(engine, NOW_NS)
     assert found == TrackRecord(deploys=1, percentiles=2, contained=1)
     assert found.sentence.startswith("The intervals of 1 of 2 predictions contained the measured")
+
+
+def test_a_prediction_from_the_future_has_no_track_record(engine: Engine) -> None:
+    """The clock of a machine was set back after the prediction."""
+    store_prediction(engine, replace(PREDICTED, asked_unix_ns=NOW_NS + 3_600 * 10**9))
+    assert track_record(engine, NOW_NS) is None
 
 
 def test_the_range_after_a_deploy_ends_at_the_next_deploy(
