@@ -158,8 +158,10 @@ def deployed(
     was, now = map(_arguments, starts)
     if was is None or now is None or was.others != now.others:
         return None
-    changed = (name for name in REPORTED if was.known.get(name) != now.known.get(name))
-    found = {name: _text(now.known[name]) for name in changed if name in now.known}
+    changed = [name for name in REPORTED if was.known.get(name) != now.known.get(name)]
+    if not now.known.keys() >= set(changed):
+        return None  # what-if cannot remove an argument
+    found = {name: _text(now.known[name]) for name in changed}
     if len(served[0]) != len(served[1]):
         found[REPLICAS] = str(len(served[1]))
     if not found:

@@ -33,8 +33,10 @@ ASKED = Prediction(
 MADE = Deployed("max_num_seqs=64", 2_000)
 
 
-def start(replica: str, at_unix_ns: int, **changed: Argument) -> EngineStart:
-    arguments = {**REPORTED, **{name.replace("__", "."): each for name, each in changed.items()}}
+def start(replica: str, at_unix_ns: int, **changed: Argument | None) -> EngineStart:
+    """Return a start with changed arguments. The value None removes an argument."""
+    given = {**REPORTED, **{name.replace("__", "."): each for name, each in changed.items()}}
+    arguments = {name: each for name, each in given.items() if each is not None}
     return EngineStart(
         replica=replica,
         engine=0,
@@ -113,6 +115,11 @@ def test_one_more_replica_is_a_change(engine: Engine) -> None:
         (
             start("r0", 500),
             start("r0", 2_000, scheduler__max_num_seqs=64, model__enforce_eager="x"),
+        ),
+        # What-if cannot remove `num_gpu_blocks_override`.
+        (
+            start("r0", 500),
+            start("r0", 2_000, scheduler__max_num_seqs=64, cache__num_gpu_blocks_override=None),
         ),
         # The engines differ during a rolling deployment, or if one is a canary.
         (start("r0", 500), start("r1", 500), start("r0", 2_000, scheduler__max_num_seqs=64)),
