@@ -15,14 +15,15 @@ from sqlalchemy import Engine
 from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.inputs.requests import FloatArray, IntArray
 from store.queries import Window, request_table
-from store.replicas.cold_starts import all_starts_between
+from store.replicas.cold_starts import all_starts_between, next_start_unix_ns
 from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
 """Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
-"""Length of the time after a start, in nanoseconds. Only requests in this time are compared."""
+"""Maximum length of the time after a start, in nanoseconds. Only requests in this time are
+compared. It ends at the next start of the same engine."""
 MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
@@ -129,9 +130,10 @@ def _start(engine: Engine, start: ColdStart) -> Start:
     if start.reached is not None:
         return Start(start, (), 0)
     ready_ns = start.ready_unix_ns
+    next_ns = next_start_unix_ns(engine, start)
     table = request_table(
         engine,
-        Window(ready_ns, ready_ns + FIRST_NS),
+        Window(ready_ns, min(ready_ns + FIRST_NS, next_ns or ready_ns + FIRST_NS)),
         equals={"replica": start.replica},
         columns=_COLUMNS,
         limit=MAX_REQUESTS,

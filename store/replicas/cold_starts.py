@@ -40,6 +40,19 @@ def all_starts_between(
     )
 
 
+def next_start_unix_ns(engine: Engine, start: ColdStart) -> int | None:
+    """When the next start of the same engine began, also if it failed, or None."""
+    columns = COLD_STARTS.c
+    statement = select(func.min(columns.at_unix_ns)).where(
+        columns.replica == start.replica,
+        columns.engine == start.engine,
+        columns.at_unix_ns >= start.ready_unix_ns,
+    )
+    with reading(engine) as connection:
+        # ClickHouse returns 0 instead of NULL
+        return connection.scalar(statement) or None
+
+
 def _starts(
     engine: Engine, from_unix_ns: int, to_unix_ns: int, *conditions: ColumnElement[bool]
 ) -> list[ColdStart]:

@@ -92,6 +92,45 @@ def test_no_first_request_is_slow_without_evidence(
     assert start.first_requests == []
 
 
+def test_the_requests_after_a_start_end_at_the_next_start_of_the_engine(
+    engine: Engine, served: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> None:
+    """The first request after the next start is slower than the first request of this start."""
+    served(3.0)
+    after_s = 60
+    again = cold_start(number=56 + after_s, reached="weights", failure="OutOfMemoryError")
+    later = request_row(
+        99,
+        received_unix_ns=again.at_unix_ns + S,
+        replica="a",
+        engine=0,
+        prompt_tokens=400,
+        cached_tokens=0,
+        prefill_s=9.0,
+        prefill_own_s=9.0,
+        prefill_others_prefill_s=0.0,
+        prefill_others_decode_s=0.0,
+        prefill_preempted_s=0.0,
+        prefill_stall_s=0.0,
+    )
+    with Writer(engine) as writer:
+        writer.submit([later], [], cold_starts=[again]).result(10)
+    first, failed = answer_starts(engine, StartsQuestion(WINDOW)).starts
+    assert [each.later for each in first.first_requests] == [29]
+    assert failed.failed is not None
+
+
+def test_the_start_of_another_engine_does_not_end_the_requests_of_a_start(
+    engine: Engine, served: Callable[..., None]
+) -> None:
+    served(3.0)
+    others = [cold_start(58, engine=1), cold_start(59, replica="b")]
+    with Writer(engine) as writer:
+        writer.submit([], [], cold_starts=others).result(10)
+    first = answer_starts(engine, StartsQuestion(WINDOW)).starts[0]
+    assert [each.later for each in first.first_requests] == [29]
+
+
 def test_a_start_without_requests_is_listed(engine: Engine) -> None:
     with Writer(engine) as writer:
         writer.submit([], [], cold_starts=[cold_start(parts={})]).result(10)
