@@ -105,6 +105,11 @@ class Results:
         """Return which probes got a complete answer."""
         return cls._ended(table, _ANSWERED)
 
+    @classmethod
+    def failed_of(cls, table: pa.Table) -> BoolArray:
+        """Return which probes were sent and got no complete answer."""
+        return ~cls._ended(table, [*_ANSWERED, *_UNCOUNTED])
+
     @staticmethod
     def _ended(table: pa.Table, outcomes: Sequence[str]) -> BoolArray:
         column = table["outcome"].combine_chunks()

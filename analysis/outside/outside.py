@@ -75,7 +75,7 @@ def _places_with_most_failures(
     number = len(starts) - 1
     if number <= MAX_ENDPOINTS:
         return range(number)
-    failed = np.add.reduceat(~Results.answered_of(table)[order], starts[:-1])
+    failed = np.add.reduceat(Results.failed_of(table)[order], starts[:-1])
     ranked = np.lexsort((-np.diff(starts), -failed))
     found: list[int] = np.sort(ranked[:MAX_ENDPOINTS]).tolist()
     return found

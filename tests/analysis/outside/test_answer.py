@@ -247,6 +247,21 @@ def test_ten_thousand_endpoints_are_a_short_answer(opened: Callable[..., Engine]
     assert any(each.endpoint == bad.endpoint for each in found.endpoints)
 
 
+def test_probes_that_were_not_sent_are_no_reason_to_show_a_place(
+    opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "MAX_ENDPOINTS", 1)
+    outcomes = [ProbeOutcome.OVER_BUDGET, ProbeOutcome.MISSED, ProbeOutcome.ABORT]
+    results = [
+        failed(number, endpoint="paused", outcome=outcome, at_unix_ns=(START_S + number) * NS)
+        for number, outcome in enumerate(3 * outcomes)
+    ]
+    for number in range(10, 12):
+        results.append(failed(number, endpoint="broken", at_unix_ns=(START_S + number) * NS))
+    (place,) = _ask(opened(results)).endpoints
+    assert place.endpoint == "broken"
+
+
 def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
