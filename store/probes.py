@@ -34,8 +34,10 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Number of stored probes that each answered probe of the sample represents. A probe without an
-    answer represents only itself."""
+    """Number of stored probes that each answered probe of the sample represents."""
+    unanswered_scale: float
+    """Number of stored probes that each other probe represents. It is 1 if all of them were
+    read."""
 
 
 def probe_table(
@@ -77,11 +79,12 @@ def probe_sample(
 
     A window with more probes is divided into 96 parts. In each part, the answered probes of one
     interval are read. The interval's start is random, because probes have a fixed schedule. Probes
-    without an answer are all read, if there are at most `max_rows / 2` such probes.
+    without an answer are all read, if there are at most `max_rows / 2` such probes. If there are
+    more, those of the same intervals are read.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
-        return ProbeSample(probe_table(engine, window, columns, equals), 1.0)
+        return ProbeSample(probe_table(engine, window, columns, equals), 1.0, 1.0)
     answered = PROBES.c["outcome"].in_(_ANSWERED)
     which = _conditions(window, equals)
     some = select(PROBES.c[_AT]).where(*which, ~answered).limit(max_rows // 2 + 1)
@@ -90,11 +93,12 @@ def probe_sample(
     share = max_rows / number
     inside = _part_of_each(window, share)
     if others > max_rows // 2:
-        return ProbeSample(_table(engine, [[*which, inside]], columns), 1.0)
+        found = _table(engine, [[*which, inside]], columns)
+        return ProbeSample(found, 1 / share, 1 / share)
     found = _table(
         engine, [[*_label_conditions(equals), inside, answered], [*which, ~answered]], columns
     )
-    return ProbeSample(found, 1 / share)
+    return ProbeSample(found, 1 / share, 1.0)
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:

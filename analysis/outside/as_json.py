@@ -14,6 +14,7 @@ def as_json(answer: OutsideAnswer) -> dict[str, Any]:
         "to": answer.window.to_unix_ns / 1e9,
         "read": answer.read,
         "scale": answer.scale,
+        "unanswered_scale": answer.unanswered_scale,
         "step_s": answer.step_s,
         "places": [_place_json(each) for each in answer.endpoints],
         "left_out": answer.left_out,

@@ -1,6 +1,6 @@
 """Summarise the probes of one endpoint from one region. Pure."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,7 +61,8 @@ class Results:
     first_step_ns: int
     step_ns: int
     steps: int
-    scale: float
+    weight: FloatArray
+    """(n,) the number of stored probes that each probe represents."""
 
     @classmethod
     def of(
@@ -71,13 +72,13 @@ class Results:
         window: Window,
         step_s: int,
         scale: float,
+        unanswered_scale: float,
     ) -> Self:
         """Convert a table with `COLUMNS` to results.
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            scale: number of answered probes in the store / number in the table. It is above 1 if
-                the table is a sample.
+            scale, unanswered_scale: as in `store.probes.ProbeSample`.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
         server = np.array(server_s, dtype=np.float64)
@@ -97,7 +98,7 @@ class Results:
             first * width_ns,
             width_ns,
             int(last - first) + 1,
-            scale,
+            np.where(cls.answered_of(table), scale, unanswered_scale),
         )
 
     @classmethod
@@ -133,19 +134,19 @@ def endpoint_results_of(results: Results, start: int, end: int) -> EndpointResul
     ends = _floats(table, "certificate_ends_unix_s")
     ends = ends[~np.isnan(ends)]
     at = results.at_unix_ns[rows]
-    good = round(results.scale * int((answered & counted).sum()))
-    weight = np.where(answered, results.scale, 1.0)
+    weight = results.weight[rows]
+    good = round(float(weight[answered & counted].sum()))
     return EndpointResults(
         region=table["region"][0].as_py(),
         endpoint=table["endpoint"][0].as_py(),
         model=table["model"][0].as_py(),
         kind=table["kind"][-1].as_py(),
         hosting=_hosting(server_s, cost),
-        sent=good + int((counted & ~answered).sum()),
+        sent=good + round(float(weight[counted & ~answered].sum())),
         answered=good,
-        cached=round(results.scale * int((answered & ~measured).sum())),
-        not_sent=_not_sent(table, counted),
-        failures=_failures(table, counted & ~answered, at),
+        cached=round(float(weight[answered & ~measured].sum())),
+        not_sent=_not_sent(table, ~counted, weight),
+        failures=_failures(table, counted & ~answered, at, weight),
         phases_s=dict(zip(PHASES, parts.mean(axis=0).tolist(), strict=True))
         if len(parts)
         else None,
@@ -180,18 +181,19 @@ def _latency(values_s: FloatArray) -> Latency | None:
     return Latency(known.size, float(quantile(known, 0.5) or 0.0), at(0.95), at(0.99))
 
 
-def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedProbes]:
+def _failures(
+    table: pa.Table, failed: BoolArray, at: IntArray, weight: FloatArray
+) -> list[FailedProbes]:
     rows = np.flatnonzero(failed)
     some = table.select(["error_type", "error", "outcome"]).take(pa.array(rows)).to_pylist()
-    found: Counter[tuple[str, str]] = Counter()
+    found: dict[tuple[str, str], float] = defaultdict(float)
     newest: dict[tuple[str, str], int] = {}
     for place, row in zip(rows.tolist(), some, strict=True):
         key = (row["error_type"] or row["outcome"], row["error"] or _NO_SENTENCE)
-        found[key] += 1
+        found[key] += float(weight[place])
         newest[key] = int(at[place])
-    return [
-        FailedProbes(*key, number, newest[key]) for key, number in found.most_common(MAX_FAILURES)
-    ]
+    most = sorted(found.items(), key=lambda each: -each[1])[:MAX_FAILURES]
+    return [FailedProbes(*key, round(number), newest[key]) for key, number in most]
 
 
 def _cache(
@@ -226,28 +228,36 @@ def _cache(
 
 def _steps(results: Results, rows: slice, wait_s: FloatArray) -> list[EndpointStep]:
     answered, counted = results.answered[rows], results.counted[rows]
+    weight = results.weight[rows]
     at = np.clip(
         (results.at_unix_ns[rows] - results.first_step_ns) // results.step_ns, 0, results.steps - 1
     )
-    sent = np.bincount(at[counted], minlength=results.steps)
-    good = np.bincount(at[answered & counted], minlength=results.steps)
+
+    def each_step(chosen: BoolArray) -> list[float]:
+        found = np.bincount(at[chosen], weights=weight[chosen], minlength=results.steps)
+        return [float(number) for number in found]
+
+    good, failed = each_step(counted & answered), each_step(counted & ~answered)
     of_wait = at[results.measured[rows]]
     order = np.argsort(of_wait, kind="stable")
     bounds = np.searchsorted(of_wait[order], np.arange(results.steps + 1))
     return [
         EndpointStep(
             results.first_step_ns + step * results.step_ns,
-            int(sent[step] - good[step]) + round(results.scale * int(good[step])),
-            round(results.scale * int(good[step])),
+            round(failed[step]) + round(good[step]),
+            round(good[step]),
             float(np.median(wait_s[order[low:high]])) if high > low else None,
         )
         for step, (low, high) in enumerate(pairwise(bounds))
     ]
 
 
-def _not_sent(table: pa.Table, counted: BoolArray) -> dict[str, int]:
-    column = table["outcome"].take(pa.array(np.flatnonzero(~counted)))
-    return dict(Counter(column.to_pylist()))
+def _not_sent(table: pa.Table, chosen: BoolArray, weight: FloatArray) -> dict[str, int]:
+    outcomes = table["outcome"].take(pa.array(np.flatnonzero(chosen))).to_pylist()
+    found: dict[str, float] = defaultdict(float)
+    for outcome, each in zip(outcomes, weight[chosen].tolist(), strict=True):
+        found[outcome] += each
+    return {outcome: round(number) for outcome, number in found.items()}
 
 
 def _total(table: pa.Table, name: str, weight: FloatArray) -> int:

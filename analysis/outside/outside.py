@@ -27,22 +27,24 @@ _NS: Final = 10**9
 def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
     """The results of probes for each region, endpoint and model."""
     window = question.window
-    table, scale = probe_sample(engine, window, COLUMNS, question.equals)
+    table, scale, unanswered_scale = probe_sample(engine, window, COLUMNS, question.equals)
     step_s = _step_s(window)
     if not table.num_rows:
-        return OutsideAnswer(window, (), 0, 0, 1.0, step_s)
+        return OutsideAnswer(window, (), 0, 0, 1.0, 1.0, step_s)
     order, starts = _grouped(table)
     chosen = _places_with_most_failures(table, order, starts)
     rows = np.concatenate([order[starts[each] : starts[each + 1]] for each in chosen])
     table = table.take(pa.array(rows))
-    results = Results.of(table, server_times(engine, window, table), window, step_s, scale)
+    server_s = server_times(engine, window, table)
+    results = Results.of(table, server_s, window, step_s, scale, unanswered_scale)
     ends = np.cumsum([starts[each + 1] - starts[each] for each in chosen])
     endpoints = [
         endpoint_results_of(results, int(end - (starts[each + 1] - starts[each])), int(end))
         for each, end in zip(chosen, ends.tolist(), strict=True)
     ]
     left_out = len(starts) - 1 - len(chosen)
-    return OutsideAnswer(window, sorted(endpoints, key=_order), left_out, len(order), scale, step_s)
+    found = sorted(endpoints, key=_order)
+    return OutsideAnswer(window, found, left_out, len(order), scale, unanswered_scale, step_s)
 
 
 def _order(place: EndpointResults) -> tuple[str, str, str]:

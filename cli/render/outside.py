@@ -21,8 +21,9 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
     endpoints = answer.endpoints
     yield f"Probes due {text.span(answer.window)}"
     if answer.scale > 1:
+        which = "probe" if answer.unanswered_scale > 1 else "answered probe"
         yield (
-            f"latencies from a sample of {answer.read:,} probes; each answered probe of the sample"
+            f"latencies from a sample of {answer.read:,} probes; each {which} of the sample"
             f" stands for {answer.scale:.1f} probes"
         )
     if answer.left_out:

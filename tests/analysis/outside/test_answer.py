@@ -292,11 +292,32 @@ def test_a_long_window_is_a_sample_with_all_failures(
         assert place.phases_s["late"] == pytest.approx(0.1, rel=0.15)
         assert place.cache is not None
         assert place.cache.pairs > 200
-    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=4))
-    outage = [replace(each, outcome=ProbeOutcome.ERROR) for each in results[:1_000]]
-    found = answer_outside(opened(outage), OutsideQuestion(long, {}))
-    assert found.read < 1_000
-    assert found.scale == 1.0
+
+
+def test_a_sample_with_many_failures_estimates_their_number(
+    opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=1_000))
+    long = Window(START_S * NS, (START_S + 40_000) * NS)
+    outcomes = [ProbeOutcome.ERROR, ProbeOutcome.STOP, ProbeOutcome.ERROR, ProbeOutcome.OVER_BUDGET]
+    results = [
+        probe(number, outcome=outcomes[number % 4], at_unix_ns=(START_S + 10 * number) * NS)
+        for number in range(4_000)
+    ]
+    engine = opened(results)
+    found = answer_outside(engine, OutsideQuestion(long, {}))
+    assert found.read == pytest.approx(1_000, rel=0.15)
+    assert (found.scale, found.unanswered_scale) == (4.0, 4.0)
+    (place,) = found.endpoints
+    assert place.sent == pytest.approx(3_000, rel=0.15)
+    assert place.answered == pytest.approx(1_000, rel=0.2)
+    assert sum(each.probes for each in place.failures) == place.sent - place.answered
+    assert sum(step.sent for step in place.steps) == place.sent
+    assert place.not_sent["over_budget"] == pytest.approx(1_000, rel=0.2)
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=6_000))
+    whole = answer_outside(engine, OutsideQuestion(long, {}))
+    assert (whole.scale, whole.unanswered_scale) == (1.0, 1.0)
+    assert whole.endpoints[0].sent == 3_000
 
 
 def test_no_probe_is_an_empty_answer(opened: Callable[..., Engine]) -> None:

@@ -76,10 +76,12 @@ def notes(answer: OutsideAnswer) -> list[str]:
     """Notes on missing or estimated values, as HTML."""
     sentences = []
     if answer.scale > 1:
+        all_failed = answer.unanswered_scale == 1
         sentences.append(
             f"This range has many probes. Latencies come from {answer.read:,} of them, and each"
-            f" answered probe that was read stands for {answer.scale:.1f} probes. All failures"
-            " count."
+            f" {'answered probe' if all_failed else 'probe'} that was read stands for"
+            f" {answer.scale:.1f} probes."
+            + (" All failures count." if all_failed else " The number of failures is an estimate.")
         )
     if answer.left_out:
         sentences.append(
