@@ -4,7 +4,7 @@ The prediction is measured value × edited replay / unchanged replay. The model'
 in the ratio.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,6 +50,24 @@ def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Pred
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
         for part, whole in zip(parts, wholes, strict=True)
     ]
+
+
+def nested_latencies(
+    predicted: Mapping[str, Sequence[Predicted]], all_streamed: bool
+) -> dict[str, Sequence[Predicted]]:
+    """Limit TTFT to E2E, and the queue time to the shortest latency that contains it.
+
+    Args:
+        all_streamed: whether all responses are streamed. Otherwise, only some of the requests have
+            a TTFT, so its percentiles can exceed those of E2E.
+    """
+    found = dict(predicted)
+    pairs = (
+        (("ttft_s", "e2e_s"), ("queue_s", "ttft_s")) if all_streamed else (("queue_s", "e2e_s"),)
+    )
+    for part, whole in pairs:
+        found[part] = nested(found[part], found[whole])
+    return found
 
 
 def _at_most(value: float | None, limit: float | None) -> float | None:

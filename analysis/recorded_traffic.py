@@ -116,9 +116,22 @@ class Recorded:
         """Number of servers. A server may have several engines."""
         return len({each.replica for each in self.engines})
 
+    @property
+    def streamed(self) -> BoolArray:
+        """(n,) whether a response was streamed. True if unknown."""
+        return _streamed(self.requests)
+
     def column(self, name: str) -> FloatArray:
         """A column of the requests: (n,), NaN if unknown."""
         return _floats(self.requests[name])
+
+    def latency(self, name: str) -> FloatArray:
+        """A latency of the requests: (n,), NaN if it is unknown or undefined.
+
+        TTFT is defined only for streamed responses. The first byte of other responses is sent at
+        the end."""
+        found = self.column(name)
+        return np.where(self.streamed, found, np.nan) if name == "ttft_s" else found
 
 
 def read_recorded(
@@ -320,7 +333,7 @@ def _recorded_engine(
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
     # Without a Python front end, rows begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
-    streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
+    streamed = _streamed(requests)
     front_end = fit_front_end(
         EdgeReports(
             received_s=received_s,
@@ -487,6 +500,11 @@ def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepRepo
 
 def _floats(column: pa.ChunkedArray) -> FloatArray:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _streamed(requests: pa.Table) -> BoolArray:
+    known = pc.fill_null(requests["streamed"], True)
+    return np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], IntArray]:

@@ -229,7 +229,7 @@ class _Window:
 
     def __init__(self, recorded: Recorded, question: WhatIfQuestion, now: Replayed) -> None:
         counted = recorded.counted
-        measured = {name: recorded.column(name)[counted] for name in METRICS}
+        measured = {name: recorded.latency(name)[counted] for name in METRICS}
         replayed_now = {name: now.values[name][counted[now.source]] for name in METRICS}
         self.measured = {name: _percentiles(measured[name]) for name in METRICS}
         self.now = {name: _percentiles(replayed_now[name]) for name in METRICS}

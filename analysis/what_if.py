@@ -21,7 +21,7 @@ from analysis.corrected_prediction import (
     RankCorrection,
     Reproduced,
     intervals,
-    nested,
+    nested_latencies,
     none_if_nan,
     rank_bounds,
     scaled,
@@ -315,7 +315,8 @@ class _Reporting:
                 f"no request of the range has {labels}"
                 + (f". Requests were left out: {reasons}" if reasons else "")
             )
-        self.measured = {name: recorded.column(name) for name in METRICS}
+        self.measured = {name: recorded.latency(name) for name in METRICS}
+        self.streamed = recorded.streamed
         self.objectives = counted_objectives(question)
         self.judged_columns = list(
             dict.fromkeys(
@@ -324,7 +325,12 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
+        self.judged = {
+            name: np.isfinite(recorded.column(name))
+            for name in METRICS
+            if name in self.judged_columns
+        }
+        """For each latency in an objective: (n,) whether it is known."""
         self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
@@ -434,9 +440,10 @@ class _Prediction:
         # The price of a new device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
-        predicted = {name: self._predicted(name) for name in METRICS}
-        for part, whole in (("ttft_s", "e2e_s"), ("queue_s", "ttft_s")):
-            predicted[part] = nested(predicted[part], predicted[whole])
+        predicted = nested_latencies(
+            {name: self._predicted(name) for name in METRICS},
+            bool(self._of.streamed[self._of.chosen].all()),
+        )
         return replace(
             answer,
             predicted=_points(predicted),
@@ -502,13 +509,22 @@ class _Prediction:
         reported = self._of.chosen[after.source] & ~after.rejected
         source = after.source[reported]
         table = self._of.recorded.requests.select(self._of.judged_columns).take(pa.array(source))
-        for name in self._of.judged_metrics:
-            values = sample.corrections[name].corrected(after.values[name][reported])
+        for name, known in self._of.judged.items():
+            values = self._corrected(sample, after, reported, name)
+            if name == "ttft_s":
+                # An objective also judges responses that are not streamed. Their first byte is
+                # sent at the end.
+                e2e_s = self._corrected(sample, after, reported, "e2e_s")
+                values = np.where(self._of.streamed[source], values, e2e_s)
             # An undefined latency, such as the TPOT of one token, stays unknown.
-            values[~np.isfinite(self._of.measured[name][source])] = np.nan
+            values[~known[source]] = np.nan
             place = table.column_names.index(name)
             table = table.set_column(place, name, pa.array(values, from_pandas=True))
         return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
+
+    @staticmethod
+    def _corrected(sample: _Sample, after: Replayed, reported: BoolArray, name: str) -> FloatArray:
+        return sample.corrections[name].corrected(after.values[name][reported])
 
     def _attainments(self) -> list[PredictedAttainment]:
         table = self._of.recorded.requests.filter(pa.array(self._of.chosen))

@@ -49,7 +49,7 @@ class Replayed:
 
     values: Mapping[str, FloatArray]
     """Maps each metric in `METRICS` to the value of each request. It is NaN if a request has no
-    value."""
+    value. The TTFT of a response that is not streamed is NaN, as in `Recorded.latency`."""
     source: IntArray
     """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray
@@ -131,6 +131,7 @@ def replayed(
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
     outcomes: list[ReplayOutcome] = []
+    latencies: list[dict[str, FloatArray]] = []
     saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
@@ -140,16 +141,24 @@ def replayed(
         )
         outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
         outcomes.append(outcome)
+        latencies.append(_latencies(outcome, changed))
         fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
         saturated.append(_is_saturated(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
-        {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
+        {name: np.concatenate([each[name] for each in latencies]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
         _binding_limit(outcomes),
         any(saturated),
     )
+
+
+def _latencies(outcome: ReplayOutcome, arrivals: Arrivals) -> dict[str, FloatArray]:
+    found = {name: getattr(outcome, name) for name in METRICS}
+    if arrivals.streamed is not None:
+        found["ttft_s"] = np.where(arrivals.streamed, found["ttft_s"], np.nan)
+    return found
 
 
 def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:

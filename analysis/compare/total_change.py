@@ -60,7 +60,7 @@ def _of_side(recorded: Recorded, side: CompareSide) -> Recorded:
 
 def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> TotalChange:
     column, q = METRICS[question.metric], QUANTILES[question.quantile]
-    measured_s, then_s = (_percentile(each, each.column(column), q) for each in (before, after))
+    measured_s, then_s = (_percentile(each, each.latency(column), q) for each in (before, after))
     reproduced_s = _percentile(before, _values(before, before, column), q)
     expected_s = _percentile(after, _values(after, before, column), q)
     found = (measured_s, then_s, reproduced_s, expected_s)

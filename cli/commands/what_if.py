@@ -111,7 +111,7 @@ def what_if(
     The requests of the range are replayed on a model of each engine, fitted to its own samples,
     once unchanged and once with the change. If the unchanged replay differs too much from the
     measured latencies, there is no prediction. --where selects the requests to report; all are
-    replayed. The cost is that of all requests, with idle time.
+    replayed. TTFT is that of streamed responses. The cost is that of all requests, with idle time.
 
     Each prediction has a 95 % interval. If the servers cannot keep up with the load, the latencies
     depend on how long it lasts; a warning is printed.

@@ -7,6 +7,7 @@ from analysis.corrected_prediction import (
     RankCorrection,
     intervals,
     nested,
+    nested_latencies,
     rank_bounds,
     scaled,
     small_sample_factor,
@@ -136,3 +137,11 @@ def test_a_part_of_a_latency_is_at_most_the_latency() -> None:
         Predicted(1.0),
         Predicted(None),
     ]
+
+
+def test_only_latencies_of_the_same_requests_are_nested() -> None:
+    long, middle, short = ([Predicted(value)] for value in (3.0, 2.0, 1.0))
+    known = {"ttft_s": middle, "e2e_s": short, "queue_s": long}
+    assert nested_latencies(known, all_streamed=True) == dict.fromkeys(known, short)
+    found = nested_latencies(known, all_streamed=False)
+    assert found == {"ttft_s": middle, "e2e_s": short, "queue_s": short}

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from alerts.openslo.reader import OBJECTIVES, load
@@ -89,6 +90,22 @@ def test_a_trace_is_predicted_as_the_same_fleet_measures_it(rate_per_s: float) -
     assert found.rate_rps == pytest.approx(rate_per_s, rel=0.2)
     assert found.objectives[0].slo == "chat"
     assert 0 < (found.objectives[0].good_ratio.value or 0) <= 1
+
+
+def test_responses_that_are_not_streamed_do_not_correct_the_ttft_of_a_trace() -> None:
+    """The replay is 30 % off for the responses that are not streamed."""
+    fleet = recorded_window(*simulated(3.0, 11), half_streamed=True)
+    requests = fleet.requests
+    ttft_s = pc.if_else(
+        requests["streamed"], requests["ttft_s"], pc.multiply(requests["ttft_s"], 1.4)
+    )
+    place = requests.column_names.index("ttft_s")
+    fleet = replace(fleet, requests=requests.set_column(place, "ttft_s", ttft_s))
+    arrivals, truth = trace(2.0)
+    found = predict_trace(fleet, WhatIfQuestion(fleet.window, UNCHANGED), arrivals, 0)
+    for point, q, most in (("p50", 0.5, 0.1), ("p99", 0.99, 0.3)):
+        value = found.predicted["ttft_s"][point].value
+        assert value == pytest.approx(np.quantile(truth["ttft_s"], q), rel=most)
 
 
 def test_lengths_beyond_the_window_are_listed() -> None:

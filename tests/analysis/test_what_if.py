@@ -6,6 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from alerts.expression import parse
+from alerts.fields import GOOD
+from alerts.objectives import Goodput
+from alerts.openslo.reader import OBJECTIVES, load
 from analysis.recorded_traffic import (
     LEAD_S,
     REQUEST_COLUMNS,
@@ -345,6 +349,28 @@ def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
     assert found.requests < whole.counted.sum()
     assert costs[0] == costs[1]
     assert costs[0][0] == pytest.approx(7.2 / 3.6 * SECONDS / int(whole.counted.sum()))
+
+
+def test_ttft_is_that_of_streamed_responses() -> None:
+    """The first byte of a response that is not streamed is sent at its end."""
+    half = recorded_window(*simulated(), half_streamed=True)
+    (all_streamed,) = load([OBJECTIVES]).objectives[:1]
+    indicator = Goodput(None, parse("ttft_s <= 0.5", GOOD))
+    question = WhatIfQuestion(
+        half.window, Edits(output=1.01), objectives=[replace(all_streamed, indicator=indicator)]
+    )
+    found = predict(half, question, 3)
+    streamed_s = half.column("ttft_s")[half.counted & half.streamed]
+    whole_s = half.column("ttft_s")[half.counted & ~half.streamed]
+    for point, q in (("p50", 0.5), ("p99", 0.99)):
+        now = found.now["ttft_s"][point]
+        assert now == pytest.approx(np.nanquantile(streamed_s, q), rel=0.05)
+        assert found.predicted["ttft_s"][point].value == pytest.approx(now, rel=0.15)
+        assert found.reproduced["ttft_s"][point].error_ratio == pytest.approx(0, abs=0.15)
+    (objective,) = found.objectives
+    all_s = np.concatenate([streamed_s, whole_s])
+    assert objective.good_ratio_now == pytest.approx((all_s <= 0.5).mean(), abs=0.01)
+    assert objective.good_ratio.value == pytest.approx(objective.good_ratio_now, abs=0.03)
 
 
 def test_an_argument_of_the_wrong_type_is_a_reason_not_to_replay() -> None:
