@@ -19,7 +19,7 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 COLUMNS: Final = (
     *("received_unix_ns", "replica", "engine", "tenant", "route", "lora", "outcome", "source"),
     *("frontend_s", "queue_s", "prefill_s", "decode_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
-    *("prompt_tokens", "cached_tokens", "output_tokens"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "streamed"),
 )
 GROUPED: Final = ("tenant", "route", "lora")
 _NS: Final = 10**9
@@ -45,6 +45,9 @@ class SideRequests:
     ) -> tuple[ObservedRequests, IntArray]:
         """Return the chosen requests with a known latency, and their row numbers in the table.
 
+        TTFT is compared only for streamed responses. The first byte of other responses is sent at
+        the end.
+
         Args:
             metric: a key of `METRICS`.
             groups: (n,) from `group_numbers`.
@@ -53,6 +56,9 @@ class SideRequests:
         mix = mix_terms(metric, self.instants)
         load = load_terms(metric, self.instants, self.around)
         known = np.isfinite(value_s) & np.isfinite(mix).all(axis=1) & np.isfinite(load).all(axis=1)
+        if metric == "ttft":
+            streamed = pc.fill_null(self.table["streamed"], True)
+            known &= streamed.to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(chosen & known)
         found = ObservedRequests(
             at_s=self.instants.received_s,

@@ -1,6 +1,8 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -15,7 +17,17 @@ from cli.render import text
 from store.access.access import Access, Grant, NotAllowed
 from store.access.restricted import restricted
 from store.queries import Window, newest_unix_ns
-from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, opened, store, store_canary
+from tests.analysis.compare.two_windows import (
+    AFTER,
+    BEFORE,
+    SECONDS,
+    START_S,
+    opened,
+    put,
+    simulated,
+    store,
+    store_canary,
+)
 
 FAR = Window(10**18, 10**18 + 10**12)
 FAR_LATER = Window(2 * 10**18, 2 * 10**18 + 10**12)
@@ -55,6 +67,27 @@ def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
     assert chat.mix + chat.load + chat.change == pytest.approx(chat.after - chat.before)
     assert "% worse" in finding(answer, text.seconds)
     assert answer.simulated
+
+
+def test_fewer_streamed_responses_do_not_make_ttft_worse(tmp_path: Path) -> None:
+    """The first byte of a response that is not streamed is sent at its end."""
+
+    def store_changed(url: str) -> None:
+        after = simulated(START_S + 600, 6, 1.0)
+        rows = [
+            replace(each, streamed=False, ttft_s=each.e2e_s) if number % 2 else each
+            for number, each in enumerate(after.requests)
+        ]
+        put(url, [simulated(START_S, 5, 1.0), replace(after, requests=rows)])
+
+    for engine in opened(tmp_path, store_changed):
+        question = CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), "ttft")
+        answer = answer_compare(engine, question)
+        assert answer.decision.verdict is not CompareVerdict.WORSE
+        assert answer.requests_after == pytest.approx(6 * SECONDS / 2, rel=0.1)
+        assert answer.total.total_change_s == pytest.approx(0, abs=0.02)
+        tpot = CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), "tpot")
+        assert answer_compare(engine, tpot, replay=False).requests_after > 0.9 * 6 * SECONDS
 
 
 def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
