@@ -17,6 +17,7 @@ from analysis.corrected_prediction import (
     Predicted,
     RankCorrection,
     intervals,
+    nested_latencies,
     rank_bounds,
     scaled,
 )
@@ -145,10 +146,10 @@ def predict_trace(
         drawn_ratios.append(window.good_ratios(after, trace))
         progress()
 
-    def predicted(name: str) -> dict[str, Predicted]:
+    def predicted(name: str) -> list[Predicted]:
         q = np.array([*POINTS.values()])
         reproduced = of_window.reproduced[name]
-        found = intervals(
+        return intervals(
             scaled(window.measured[name], window.now[name], curves[name]),
             q,
             rank_bounds(q, [each[name] for each in drawn_shares], blocks),
@@ -156,14 +157,15 @@ def predict_trace(
             window.corrections[name],
             np.array([reproduced[point].error_ratio or 0.0 for point in POINTS]),
         )
-        return dict(zip(POINTS, found, strict=True))
 
+    # The requests of a trace are replayed as streamed requests.
+    found = nested_latencies({name: predicted(name) for name in METRICS}, all_streamed=True)
     engines = served.engines[0].model.replicas
     # The price of a new device is unknown here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
-        predicted={name: predicted(name) for name in METRICS},
+        predicted={name: dict(zip(POINTS, each, strict=True)) for name, each in found.items()},
         objectives=[
             TraceAttainment(
                 objective.name,

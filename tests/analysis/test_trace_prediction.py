@@ -108,6 +108,19 @@ def test_responses_that_are_not_streamed_do_not_correct_the_ttft_of_a_trace() ->
         assert value == pytest.approx(np.quantile(truth["ttft_s"], q), rel=most)
 
 
+def test_a_latency_is_at_most_the_latency_that_contains_it() -> None:
+    """Each answer of this trace has one token, so TTFT and E2E are almost equal. Each has its own
+    correction."""
+    arrivals, _ = trace(2.0)
+    short = replace(arrivals, output_tokens=np.ones(len(arrivals), dtype=np.int64))
+    found = answer(short).predicted
+    for part, whole in (("ttft_s", "e2e_s"), ("queue_s", "ttft_s")):
+        for point, each in found[part].items():
+            limit = found[whole][point]
+            assert (each.value or 0.0) <= (limit.value or 0.0)
+            assert (each.high or 0.0) <= (limit.high or 0.0)
+
+
 def test_lengths_beyond_the_window_are_listed() -> None:
     arrivals, _ = trace(2.0)
     arrivals = replace(
