@@ -27,6 +27,8 @@ MAX_HASH_IDS: Final = 10_000_000
 of memory."""
 COMMON_FROM: Final = 10
 """A prefix counts as common to many users if at least this many prompts begin with it."""
+MAX_TIMESTAMP_MS: Final = 2**53
+"""Above this number, a floating-point number has no exact milliseconds."""
 _SHOWN_CHARACTERS: Final = 40
 
 
@@ -185,11 +187,16 @@ class _Columns:
 
     def add(self, row: dict[str, Any], where: str) -> None:
         """Append the request of a line."""
-        received_ms = _number(row, "timestamp", 0, MAX_S * 1_000, where)
+        received_ms = _number(row, "timestamp", 0, MAX_TIMESTAMP_MS, where)
         if self.received_ms and received_ms < self.received_ms[-1]:
             raise TraceError(
                 f"{where}: timestamp: {received_ms:.15g}; allowed: at least"
                 f" {self.received_ms[-1]:.15g}, as in the line before. Sort the lines by timestamp."
+            )
+        if self.received_ms and (length_ms := received_ms - self.received_ms[0]) > MAX_S * 1_000:
+            raise TraceError(
+                f"{where}: timestamp: {received_ms:.15g}, {length_ms:,.0f} ms after the first;"
+                f" allowed: at most {MAX_S * 1_000:,} ms (31 days)"
             )
         prompt_tokens = _whole_number(row, "input_length", 1, MAX_TOKENS, where)
         output_tokens = _whole_number(row, "output_length", 1, MAX_TOKENS, where)

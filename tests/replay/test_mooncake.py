@@ -137,6 +137,12 @@ def test_numbers_of_any_trace_become_shared_segments() -> None:
     assert len(set(prefixes.keys.tolist())) == 2
 
 
+def test_timestamps_may_count_from_any_instant() -> None:
+    """The length of a trace is limited, as for CSV. Unix times are allowed."""
+    found = _read(LINE.replace("5", "1700000000000", 1) + LINE.replace("5", "1700000000250", 1))
+    assert np.diff(found.received_s) == pytest.approx([0.25], abs=1e-6)
+
+
 def test_blank_lines_and_other_keys_are_ignored() -> None:
     found = _read(
         '\n{"session_id": "x", "timestamp": 5, "input_length": 1, "output_length": 7}\n\n'
@@ -158,10 +164,15 @@ def test_blank_lines_and_other_keys_are_ignored() -> None:
             '{"timestamp": 4, "input_length": 1, "output_length": 1}',
             "timestamp: 4; allowed: at lea",
         ),
-        ('{"timestamp": -1}', "timestamp: -1; allowed: a number from 0 to 2,678,400,000"),
+        ('{"timestamp": -1}', "timestamp: -1; allowed: a number from 0 to 9,007,199,254,740,992"),
         ('{"timestamp": NaN}', "timestamp: nan; allowed"),
         ('{"timestamp": 1e999}', "timestamp: inf; allowed"),
-        ('{"timestamp": 1700000000000}', "timestamp: 1700000000000; allowed"),
+        ('{"timestamp": 1700000000000000000}', "timestamp: 1700000000000000000; allowed"),
+        (
+            '{"timestamp": 1700000000000}',
+            r"timestamp: 1700000000000, 1,699,999,999,995 ms after the first; allowed: at most"
+            r" 2,678,400,000 ms \(31 days\)",
+        ),
         ('{"timestamp": "9"}', "timestamp: 9; allowed"),
         ('{"timestamp": true}', "timestamp: True; allowed"),
         ('{"timestamp": 9, "input_length": 0}', "input_length: 0; allowed: a whole number from 1 "),
