@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from analysis.prefix_ladders import prefixes_of
 from replay.arrivals import Arrivals, Prefixes
 from store.columns.request_columns import in_parts, request_columns
-from store.queries import Window
+from store.queries import Window, has_value
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
@@ -42,21 +42,25 @@ class ExportedPart:
 def exported_parts(
     engine: Engine, window: Window, equals: Mapping[str, str | None]
 ) -> Iterator[ExportedPart]:
-    """Yield the requests of a window in parts.
+    """Yield the requests of a window in parts. Either all parts or none have prefixes.
 
     Raises:
         ValueError: an unknown label.
     """
     first_key = 0
-    for part in in_parts(engine, window, PART_REQUESTS):
+    parts = in_parts(engine, window, PART_REQUESTS)
+    with_prefixes = len(parts) > 1 and has_value(engine, window, "prefix_ladder", equals)
+    for part in parts:
         table = request_columns(engine, part, (*_COLUMNS, *_CACHE, "prefix_ladder"), equals)
         if table.num_rows:
-            found = _exported(table, window.from_unix_ns, first_key)
+            found = _exported(table, window.from_unix_ns, first_key, with_prefixes)
             first_key = max(first_key, 1 + _last_key(found.arrivals.prefixes))
             yield found
 
 
-def _exported(table: pa.Table, from_unix_ns: int, first_key: int) -> ExportedPart:
+def _exported(
+    table: pa.Table, from_unix_ns: int, first_key: int, with_prefixes: bool
+) -> ExportedPart:
     both = pc.and_kleene(
         pc.greater_equal(table["prompt_tokens"], 1), pc.greater_equal(table["output_tokens"], 1)
     )
@@ -67,7 +71,7 @@ def _exported(table: pa.Table, from_unix_ns: int, first_key: int) -> ExportedPar
     ladders = read_ladders(kept["prefix_ladder"].to_pylist())
     known = ladders.block_tokens > 0
     prefixes = None
-    if known.any():
+    if with_prefixes or known.any():
         cached, external = (pc.fill_null(kept[name], 0).to_numpy() for name in _CACHE)
         prefixes, _ = prefixes_of(ladders, np.maximum(cached - external, 0).astype(np.int64))
         prefixes = replace(prefixes, keys=prefixes.keys + first_key)

@@ -116,6 +116,17 @@ def request_table(
     return fetched(engine, statement, request_schema(wanted))
 
 
+def has_value(
+    engine: Engine, window: Window, column: str, equals: Mapping[str, str | None] = _ALL
+) -> bool:
+    """Return whether a request of a window has a value in a column. See `request_table`."""
+    (name,) = _check_names([column], REQUEST_COLUMNS)
+    statement = select_requests([name], window, equals)
+    with reading(engine) as connection:
+        found = connection.execute(statement.where(_request_column(name).is_not(None)).limit(1))
+        return found.first() is not None
+
+
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
     """Check the given columns and return them. For None, return all columns."""
     return _check_names(given, REQUEST_COLUMNS)

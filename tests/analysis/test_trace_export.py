@@ -1,11 +1,13 @@
+import io
 import json
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
 
 import analysis.trace_export
 from analysis.trace_export import exported_parts
-from replay.mooncake import MooncakeWriter
+from replay.mooncake import MooncakeWriter, read_mooncake
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
@@ -51,3 +53,26 @@ def test_parts_share_no_numbers(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(analysis.trace_export, "PART_REQUESTS", 100)
     recorded, found = _found(engine)
     assert 0 < found < recorded
+
+
+def test_all_lines_have_hash_ids_although_a_part_has_no_prefixes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plugin was installed in the middle of the window."""
+    monkeypatch.setattr(analysis.trace_export, "PART_REQUESTS", 100)
+    data = run(CONFIG)
+    half_ns = CONFIG.started_unix_ns + 60 * 10**9
+    rows = [
+        replace(each, prefix_ladder=None) if each.received_unix_ns < half_ns else each
+        for each in data.requests
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(30)
+    window = Window(CONFIG.started_unix_ns, CONFIG.started_unix_ns + 120 * 10**9)
+    writer_of_lines = MooncakeWriter(BLOCK)
+    parts = list(exported_parts(engine, window, {}))
+    assert any(each.without_ladder == len(each.arrivals) for each in parts)
+    lines = [f"{line}\n" for each in parts for line in writer_of_lines.lines(each.arrivals)]
+    found = read_mooncake(io.BytesIO("".join(lines).encode()), "t.jsonl", BLOCK)
+    assert len(found) == len(lines)
+    assert found.prefixes is not None
