@@ -35,6 +35,7 @@ from analysis.what_if import (
     ratio_interval,
     reproduce,
     usd_per_1000,
+    with_rejected,
 )
 from analysis.window_replay import (
     METRICS,
@@ -244,17 +245,21 @@ class _Window:
         """The share of good requests for each objective.
 
         Return None if the objective selects no request."""
-        served = ~then.rejected
+        counted = then.judged
         known: dict[str, Any] = {
-            name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
+            name: self.corrections[name].corrected(then.values[name][counted]) for name in METRICS
         }
         known |= {
-            "prompt_tokens": trace.prompt_tokens[then.source[served]],
-            "output_tokens": trace.output_tokens[then.source[served]],
-            "streamed": np.ones(int(served.sum()), dtype=bool),
+            "prompt_tokens": trace.prompt_tokens[then.source[counted]],
+            "output_tokens": trace.output_tokens[then.source[counted]],
+            "streamed": np.ones(int(counted.sum()), dtype=bool),
         }
+        rejected = then.queue_full[counted]
         return [
-            good_ratio(indicator, _table(known, columns_of(indicator.where, indicator.good)))
+            good_ratio(
+                indicator,
+                with_rejected(_table(known, columns_of(indicator.where, indicator.good)), rejected),
+            )
             for _, indicator in self.objectives
         ]
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from alerts.evaluation.request_verdicts import RequestVerdict
@@ -51,6 +52,7 @@ from replay.outcome import Bind
 from store.queries import Window
 from telemetry.printable import printable
 from telemetry.quantiles import Z_95
+from telemetry.requests import Outcome
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
@@ -325,7 +327,7 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        self.judged = {
+        self.known = {
             name: np.isfinite(recorded.column(name))
             for name in METRICS
             if name in self.judged_columns
@@ -506,10 +508,11 @@ class _Prediction:
         """The predicted share of good requests for each counted objective."""
         if not self._of.objectives:
             return []
-        reported = self._of.chosen[after.source] & ~after.rejected
+        reported = self._of.chosen[after.source] & after.judged
         source = after.source[reported]
         table = self._of.recorded.requests.select(self._of.judged_columns).take(pa.array(source))
-        for name, known in self._of.judged.items():
+        table = with_rejected(table, after.queue_full[reported])
+        for name, known in self._of.known.items():
             values = self._corrected(sample, after, reported, name)
             if name == "ttft_s":
                 # An objective also judges responses that are not streamed. Their first byte is
@@ -588,6 +591,17 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def with_rejected(table: pa.Table, rejected: BoolArray) -> pa.Table:
+    """Set the outcome of the rejected requests. `rejected` (n,) selects them."""
+    if not rejected.any():
+        return table
+    place = table.column_names.index("outcome")
+    outcome = pc.if_else(
+        pa.array(rejected), Outcome.REJECTED.value, table["outcome"].cast(pa.string())
+    )
+    return table.set_column(place, "outcome", outcome)
+
+
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
     """Return the share of good requests, or None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
@@ -662,4 +676,5 @@ __all__ = [
     "ratio_interval",
     "read_for",
     "reproduce",
+    "with_rejected",
 ]

@@ -53,8 +53,17 @@ class Replayed:
     source: IntArray
     """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray
+    queue_full: BoolArray
+    """(n,) whether a request was rejected because the queue was full. Other rejected requests are
+    longer than `max_model_len`."""
     binds: Bind
     saturated: bool
+
+    @property
+    def judged(self) -> BoolArray:
+        """(n,) whether an objective can judge a request. A request that a full queue rejected is
+        bad. A request that is too long is the client's error and does not count."""
+        return ~self.rejected | self.queue_full
 
 
 def traffic_of(recorded: Recorded) -> ReplayTraffic:
@@ -132,6 +141,7 @@ def replayed(
         pools = [_pooled(recorded, models, traffic, edits)]
     outcomes: list[ReplayOutcome] = []
     latencies: list[dict[str, FloatArray]] = []
+    queue_full: list[BoolArray] = []
     saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
@@ -143,12 +153,14 @@ def replayed(
         outcomes.append(outcome)
         latencies.append(_latencies(outcome, changed))
         fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
+        queue_full.append(outcome.rejected & fits)
         saturated.append(_is_saturated(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
         {name: np.concatenate([each[name] for each in latencies]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
+        np.concatenate(queue_full),
         _binding_limit(outcomes),
         any(saturated),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from alerts.expression import parse
 from alerts.fields import GOOD
-from alerts.objectives import Goodput
+from alerts.objectives import Goodput, Objective
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.recorded_traffic import (
     LEAD_S,
@@ -48,6 +48,12 @@ def recorded(replicas: int = 1) -> Recorded:
 def answer(edits: Edits, replicas: int = 1, draws: int = 0) -> WhatIfAnswer:
     window = recorded(replicas).window
     return predict(recorded(replicas), WhatIfQuestion(window, edits), draws)
+
+
+def within(good: str) -> Objective:
+    """Return an objective about all requests."""
+    objective = load([OBJECTIVES]).objectives[0]
+    return replace(objective, indicator=Goodput(None, parse(good, GOOD)))
 
 
 def truth(name: str, engine: EngineConfig) -> np.ndarray:
@@ -119,6 +125,27 @@ def test_a_full_queue_is_reported_as_saturated() -> None:
     found = predict(few, question, 0)
     assert found.rejected > 0.02 * found.requests
     assert found.saturated
+
+
+def test_a_request_that_a_full_queue_rejects_is_bad() -> None:
+    """A request that is too long is the client's error and does not count."""
+    whole = recorded()
+    (one,) = whole.engines
+    engine = replace(one.model.engine, max_num_queued_reqs=1)
+    small = replace(whole, engines=[replace(one, model=replace(one.model, engine=engine))])
+    question = WhatIfQuestion(
+        whole.window, Edits(arguments={"max_num_seqs": "4"}), objectives=[within("e2e_s <= 1000")]
+    )
+    found = predict(small, question, 0)
+    (objective,) = found.objectives
+    assert objective.good_ratio_now == 1.0
+    assert objective.good_ratio.value == pytest.approx(
+        1 - found.rejected / found.requests, abs=0.01
+    )
+    too_long = replace(question, edits=Edits(arguments={"max_model_len": "1024"}))
+    found = predict(whole, too_long, 0)
+    assert found.rejected > 0
+    assert found.objectives[0].good_ratio.value == 1.0
 
 
 def test_more_replicas_offset_a_higher_rate() -> None:
@@ -354,11 +381,7 @@ def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
 def test_ttft_is_that_of_streamed_responses() -> None:
     """The first byte of a response that is not streamed is sent at its end."""
     half = recorded_window(*simulated(), half_streamed=True)
-    (all_streamed,) = load([OBJECTIVES]).objectives[:1]
-    indicator = Goodput(None, parse("ttft_s <= 0.5", GOOD))
-    question = WhatIfQuestion(
-        half.window, Edits(output=1.01), objectives=[replace(all_streamed, indicator=indicator)]
-    )
+    question = WhatIfQuestion(half.window, Edits(output=1.01), objectives=[within("ttft_s <= 0.5")])
     found = predict(half, question, 3)
     streamed_s = half.column("ttft_s")[half.counted & half.streamed]
     whole_s = half.column("ttft_s")[half.counted & ~half.streamed]
