@@ -80,6 +80,9 @@ class TraceAnswer:
     objectives: Sequence[TraceAttainment] = ()
     engines: int = 0
     usd_per_hour: float | None = None
+    served: int = 0
+    """Number of requests that the engines do not reject. A changed rate changes the number of
+    requests."""
     rejected: int = 0
     """Number of requests that the engines reject. They are longer than `max_model_len`, or the
     queue is full."""
@@ -95,10 +98,9 @@ class TraceAnswer:
 
     @property
     def throughput_rps(self) -> float | None:
-        """The mean rate of the requests that are not rejected."""
-        return (
-            None if self.rate_rps is None else self.rate_rps * (1 - self.rejected / self.requests)
-        )
+        """The mean rate of the requests that are not rejected, or None if all requests arrive at
+        once."""
+        return self.served / self.length_s if self.length_s > 0 else None
 
     @property
     def usd_per_1000_requests(self) -> float | None:
@@ -178,6 +180,7 @@ def predict_trace(
         ],
         engines=engines,
         usd_per_hour=None if usd is None else usd * engines / len(recorded.engines),
+        served=int((~then.rejected).sum()),
         rejected=int(then.rejected.sum()),
         binds=then.binds,
         saturated=then.saturated,

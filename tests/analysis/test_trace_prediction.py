@@ -153,6 +153,23 @@ def test_edits_and_replicas_apply_to_a_trace() -> None:
     assert few_seats.usd_per_1000_requests is None
 
 
+def test_a_changed_rate_changes_the_throughput_and_the_cost_of_a_request() -> None:
+    arrivals, _ = trace(2.0)
+    found = {
+        factor: answer(arrivals, Edits(rates=[RateEdit(factor=factor)]), draws=0)
+        for factor in (1.0, 2.0)
+    }
+    rps = {factor: each.throughput_rps for factor, each in found.items()}
+    assert rps[1.0] == pytest.approx(found[1.0].rate_rps)
+    assert rps[2.0] == pytest.approx(2 * (rps[1.0] or 0))
+    usd = {factor: each.usd_per_1000_requests for factor, each in found.items()}
+    assert usd[2.0] == pytest.approx((usd[1.0] or 0) / 2)
+    huge = replace(arrivals, prompt_tokens=arrivals.prompt_tokens.copy())
+    huge.prompt_tokens[: len(huge) * 3 // 4] = 2**31 - 1
+    many = answer(huge, Edits(rates=[RateEdit(factor=2.0)]), draws=0)
+    assert (many.throughput_rps or 0) == pytest.approx((rps[2.0] or 0) / 4, rel=0.05)
+
+
 def test_a_fleets_engines_form_a_pool() -> None:
     arrivals, _ = trace(4.5)
     found = answer(arrivals, replicas=2, draws=0)
