@@ -10,7 +10,7 @@ import streamlit as st
 from analysis.what_if_search import SWEPT, sweep_of
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
-from replay.edits import EditError, edits_of
+from replay.edits import ARGUMENTS, MAX_ENGINES, EditError, edits_of
 from ui.frame import navigation
 from ui.frame.address import link
 from ui.frame.context import CannotShow, Context
@@ -137,7 +137,7 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         left.number_input("max_num_seqs", 1, key="what_if_max_num_seqs")
         left.number_input("max_num_batched_tokens", 1, key="what_if_max_num_batched_tokens")
         left.toggle("enable_prefix_caching", key="what_if_enable_prefix_caching")
-        middle.number_input("Replicas", 1, 1_000, key="what_if_replicas")
+        middle.number_input("Replicas", 1, MAX_ENGINES, key="what_if_replicas")
         middle.selectbox(
             "Router", tuple(ROUTERS), key="what_if_router", format_func=ROUTERS.__getitem__
         )
@@ -180,10 +180,9 @@ def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
         "max_num_batched_tokens": int(
             given.get("max_num_batched_tokens", present.max_num_batched_tokens)
         ),
-        "enable_prefix_caching": given.get(
-            "enable_prefix_caching", str(present.enable_prefix_caching)
-        ).lower()
-        == "true",
+        "enable_prefix_caching": ARGUMENTS["enable_prefix_caching"].parse(
+            given.get("enable_prefix_caching", str(present.enable_prefix_caching))
+        ),
         "replicas": int(given.get("replicas", present.replicas)),
         "router": given.get("router", ""),
         "more": ", ".join(more),

@@ -96,6 +96,12 @@ def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
     assert test.slider(key="what_if_rate").value == 1.2
 
 
+def test_the_controls_show_every_allowed_form_of_a_change(page: Open, url: str) -> None:
+    test = page(url, **RANGE, change="enable_prefix_caching=on,replicas=1001")
+    assert test.toggle(key="what_if_enable_prefix_caching").value is True
+    assert test.number_input(key="what_if_replicas").value == 1_001
+
+
 def test_the_page_names_a_replica_that_is_left_out(page: Open, url: str) -> None:
     row = next(each for each in data().requests if each.decode_s is not None)
     fill(url, [replace(row, replica="evil-0", span_id="1" * 16)], [])
