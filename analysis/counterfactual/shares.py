@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
-from math import factorial, hypot
+from math import factorial, hypot, sqrt
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from analysis.counterfactual.lost_blocks import without_lost_blocks
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, ReplayedLatencies
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
-from analysis.window_replay import ReplayTraffic, resampled, traffic_of
+from analysis.window_replay import ReplayTraffic, blocks_of, resampled, traffic_of
 from diagnosis.claim import NAMED_SHARE
 from diagnosis.explanation import Cause, Replay
 from diagnosis.inputs.arrow import requests_of
@@ -42,20 +42,18 @@ MAX_ERROR: Final = 0.5
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of threads. Replays run in parallel, because their compiled loop releases the GIL."""
-SPREAD_FACTOR: Final = 2.0
+CORRELATION_S: Final = 3.75
 FIT_FACTOR: Final = 0.25
 MODEL_ERROR: Final = 0.03
-"""The variance of a share is the sum of three squares. The first number is `SPREAD_FACTOR` times
-the standard deviation over resampled windows. A short window has few blocks, so its resampled
-windows are too similar. The second number is `FIT_FACTOR` times the relative error of the replayed
-growth. The third number is `MODEL_ERROR`.
+"""The variance of a share is the sum of three squares. The first number is the standard deviation
+over resampled windows (see `_spread`). The second number is `FIT_FACTOR` times the relative error
+of the replayed growth. The third number is `MODEL_ERROR`.
 
-Of 120 intervals of simulated pairs, 93 % contain the true share, and the median width is 24 points
-(`benchmarks/diagnosis.py --pairs`, development seeds 97101, 97103 and, with `--foreign`, 97102). Of
-44 intervals of a real vLLM, 93 % contain the share that was measured in the same round
-(`benchmarks/diagnosis_real.py --repeats 3`, development seed 17). With a
-`SPREAD_FACTOR` of 1 and a `MODEL_ERROR` of 0.04, the coverage of simulated pairs is 92 %, their
-median width is 21 points, and the coverage on the real vLLM is 77 %."""
+Resampled windows are too similar, because a queue at the end of a block does not continue in the
+next one. Their variance lacks the part `CORRELATION_S` divided by the length of a block, at first
+order. Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
+
+TODO-FIGURES"""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
 """Minimum part of the growth that disappears if a small cause is reset alone. A cause whose effect
@@ -188,16 +186,19 @@ def decide(
         replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
         for _ in range(RESAMPLED)
     ]
-    growths_s = [each.growth_s for each in redrawn]
+    growths_s, length_s = [each.growth_s for each in redrawn], blocks_of(window).length_s
+
+    def share(value: float, parts_s: Sequence[float]) -> Share:
+        return _share(value, parts_s, growths_s, length_s, error)
+
     of_factors = [
-        _share(whole.share(place), [each.share_s(place) for each in redrawn], growths_s, error)
+        share(whole.share(place), [each.share_s(place) for each in redrawn])
         for place in range(len(factors))
     ]
-    rests_s = [each.unexplained_s for each in redrawn]
     return CauseShares(
         causes,
         _of_causes(causes, factors, of_factors),
-        _share(whole.unexplained, rests_s, growths_s, error),
+        share(whole.unexplained, [each.unexplained_s for each in redrawn]),
         Replay(
             int(window.counted.sum()),
             baseline_s,
@@ -452,25 +453,36 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 
 
 def _share(
-    value: float, parts_s: Sequence[float], growths_s: Sequence[float], error: float
+    value: float,
+    parts_s: Sequence[float],
+    growths_s: Sequence[float],
+    length_s: float,
+    error: float,
 ) -> Share:
     """A share with its interval (see `MODEL_ERROR`).
 
-    The error of the replayed growth may come from any cause, so it widens every interval. The
-    standard deviation is computed from `part − share · growth`, not from the ratio in each
-    resampled window. A resampled window may lack all of a few long stalls. It then has no growth,
-    and its ratio has no meaning.
+    The error of the replayed growth may come from any cause, so it widens every interval.
 
     Args:
         value: the share in the recorded window.
         parts_s, growths_s: the cause's part and the growth in each resampled window.
+        length_s: the length of a resampled block.
+    """
+    spread = _spread(value, np.array(parts_s), np.array(growths_s), length_s)
+    half = 2.0 * hypot(spread, FIT_FACTOR * error, MODEL_ERROR)
+    value = min(max(value, 0.0), 1.0)
+    return Share(value, max(0.0, value - half), min(1.0, value + half))
+
+
+def _spread(value: float, parts_s: FloatArray, growths_s: FloatArray, length_s: float) -> float:
+    """The standard deviation of a share over resampled windows.
+
+    It is computed from `part − share · growth`, not from the ratio in each resampled window. A
+    resampled window may lack all of a few long stalls. It then has no growth, and its ratio has no
+    meaning.
 
     Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
     """
-    growth_s = np.array(growths_s)
-    deviations_s = np.array(parts_s) - value * growth_s
-    mean_s = max(float(growth_s.mean()), 1e-9)
-    spread = float(np.sqrt(np.mean(deviations_s**2))) / mean_s
-    half = 2.0 * hypot(SPREAD_FACTOR * spread, FIT_FACTOR * error, MODEL_ERROR)
-    value = min(max(value, 0.0), 1.0)
-    return Share(value, max(0.0, value - half), min(1.0, value + half))
+    variance = float(np.mean((parts_s - value * growths_s) ** 2))
+    mean_s = max(float(growths_s.mean()), 1e-9)
+    return sqrt(variance / (1.0 - CORRELATION_S / length_s)) / mean_s

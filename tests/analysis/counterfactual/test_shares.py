@@ -443,14 +443,22 @@ def test_a_resampled_window_without_growth_does_not_widen_the_interval() -> None
     """One of twelve resampled windows contains none of a few long stalls. The latency did not grow
     in this window, so the part's ratio to the growth has no meaning."""
     growths_s = [0.8, -1e-6, *[0.7, 0.9] * 5]
-    found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 0.0)
+    found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 15.0, 0.0)
     assert found.low > 0.9
     assert found.high == 1.0
 
 
 def test_a_share_that_depends_on_the_sample_has_a_wide_interval() -> None:
-    found = _share(0.5, [0.1, 0.9] * 6, [1.0] * 12, 0.0)
+    found = _share(0.5, [0.1, 0.9] * 6, [1.0] * 12, 15.0, 0.0)
     assert (found.low, found.high) == (0.0, 1.0)
+
+
+def test_short_blocks_widen_the_interval() -> None:
+    """A queue at the end of a block does not continue in the next one."""
+    short, long = (
+        _share(0.5, [0.45, 0.55] * 6, [1.0] * 12, length_s, 0.0) for length_s in (5.0, 30.0)
+    )
+    assert short.low < long.low < 0.5 < long.high < short.high
 
 
 def test_the_mean_of_no_latency_is_zero() -> None:
