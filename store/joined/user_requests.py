@@ -3,10 +3,11 @@
 The decode engine's row gets the times of the joined request, measured at the engines. Reports of
 clients and routers are not used, because they may arrive after the request was counted. Earlier
 attempts, and successful prefills with at most one token, are left out. A failed prefill is kept,
-because the user received the error.
+because the user received the error. Requests are joined from all rows of their trace, also from
+rows outside the given table, because a trace may contain several calls.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,13 +21,13 @@ from store.joined.joined_request import HOP_COLUMNS, EngineRole, JoinedRequest, 
 from store.joined.joining import joined_requests
 from store.joined.roles import Roles
 from store.queries import request_schema
-from store.requests.best_source import SERVERS
+from store.requests.best_source import counts
 from store.schema import REQUESTS
-from telemetry.requests import Outcome
+from telemetry.requests import Outcome, Source
 
 COLUMNS: Final = HOP_COLUMNS
 AT_ONCE: Final = 5_000
-"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
+"""Number of rows that are joined at a time. A statement has up to one id per row."""
 _Span = tuple[str, str]
 
 
@@ -68,31 +69,39 @@ def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
 def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
 ) -> list[JoinedRequest]:
-    by_trace = [*_prefills_of(connection, decodes, replicas, "trace_id")]
-    traces = {row["trace_id"] for row in by_trace}
+    by_trace = _rows_near(connection, decodes, "trace_id", {row["trace_id"] for row in decodes})
+    traces = {row["trace_id"] for row in by_trace if row["replica"] in replicas}
     rest = [row for row in decodes if row["trace_id"] not in traces]
-    by_id = _prefills_of(connection, rest, replicas, "request_id")
-    hops = {_span(row): row for row in (*by_trace, *by_id, *decodes)}
-    found = joined_requests(hops.values(), roles)
-    return [each for each in found if each.complete and len(each.hops) > 1]
+    ids = {row["request_id"] for row in rest if row["request_id"] is not None}
+    by_id = _rows_near(connection, rest, "request_id", ids)
+    asked = {_span(row): row for row in decodes}
+    hops = {**{_span(row): row for row in (*by_trace, *by_id)}, **asked}
+    return [
+        each
+        for each in joined_requests(hops.values(), roles)
+        if each.complete
+        and len(each.hops) > 1
+        and not asked.keys().isdisjoint(_span(hop.row) for hop in each.hops)
+    ]
 
 
-def _prefills_of(
-    connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
-) -> Iterable[Row]:
-    ids = sorted({row[name] for row in decodes if row[name] is not None})
+def _rows_near(
+    connection: Connection, decodes: Sequence[Row], name: str, ids: Set[str]
+) -> list[Row]:
+    """Read the engines' rows that have one of these ids and may belong to a decode's request."""
     if not ids:
-        return
+        return []
     begins = [row["received_unix_ns"] for row in decodes]
+    from_unix_ns = max(min(begins) - APART_NS, 0)
+    to_unix_ns = min(max(begins) + APART_NS, 2**63 - 1)
     statement = select(*(REQUESTS.c[column] for column in HOP_COLUMNS)).where(
-        REQUESTS.c[name].in_(ids),
-        REQUESTS.c.replica.in_(replicas),
-        REQUESTS.c.source.in_([each.value for each in SERVERS]),
-        REQUESTS.c.received_unix_ns >= max(min(begins) - APART_NS, 0),
-        REQUESTS.c.received_unix_ns <= min(max(begins) + APART_NS, 2**63 - 1),
+        REQUESTS.c[name].in_(sorted(ids)),
+        REQUESTS.c.source != Source.CLIENT.value,
+        REQUESTS.c.received_unix_ns >= from_unix_ns,
+        REQUESTS.c.received_unix_ns <= to_unix_ns,
+        counts(from_unix_ns, to_unix_ns, {name: None}),
     )
-    for row in connection.execute(statement).mappings():
-        yield dict(row)
+    return [dict(row) for row in connection.execute(statement).mappings()]
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:

@@ -133,6 +133,31 @@ def test_without_a_trace_context_the_request_id_joins(engine: Engine) -> None:
     assert found["ttft_s"] == pytest.approx(0.155)
 
 
+def test_two_calls_of_a_trace_stay_apart_when_they_are_counted_apart(engine: Engine) -> None:
+    """A router that passes on only `traceparent` gives each row its own request id."""
+    rows = []
+    for number in (0, 60):
+        first, second = pair(number, trace_id="a" * 32)
+        rows += [first, replace(second, request_id=f"cmpl-decode-{number}-0")]
+    store_rows(engine, rows, STATED)
+    for number in (0, 60):
+        at_ns = START_NS + number * S
+        (found,) = users(engine, Window(at_ns, at_ns + 30 * S))
+        assert found["received_unix_ns"] == at_ns
+        assert found["ttft_s"] == pytest.approx(0.155)
+
+
+def test_a_native_span_of_the_same_hop_takes_no_prefill(engine: Engine) -> None:
+    rows = pair(0)
+    native = [
+        replace(each, span_id=f"{number:016x}", source=Source.NATIVE, e2e_s=each.e2e_s - 0.001)
+        for number, each in enumerate(rows, 100)
+    ]
+    store_rows(engine, [*rows, *native], STATED)
+    (found,) = users(engine)
+    assert (found["span_id"], found["ttft_s"]) == (rows[1].span_id, pytest.approx(0.155))
+
+
 @pytest.mark.parametrize(
     "loaded", [0, 1_408], ids=["no server loads a cache", "the server also decodes"]
 )
