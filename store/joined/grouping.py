@@ -8,7 +8,7 @@ must have the same value. A chain contains the rows (hops) of one request.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
 from store.joined.joined_request import EngineRole, JoinedBy, Row
@@ -21,7 +21,6 @@ MAX_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows become separate requests, because a client may
 use one trace id for all its requests."""
 
-PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
 
@@ -49,6 +48,12 @@ def base_id(request_id: str | None) -> str | None:
         return None
     bare = _PREFIX.sub("", request_id)
     return bare.removesuffix("-0") if request_id.startswith("cmpl-") else bare
+
+
+def spellings(request_id: str | None) -> Set[str]:
+    """All ids with the same base id as a request id, and possibly others. None gives no id."""
+    base = base_id(request_id)
+    return set() if base is None else {base, f"chatcmpl-{base}", f"cmpl-{base}", f"cmpl-{base}-0"}
 
 
 def end_ns(row: Row) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
 
 from store.connections import reading
-from store.joined.grouping import APART_NS
+from store.joined.grouping import APART_NS, spellings
 from store.joined.joined_request import EngineRole
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window
@@ -57,7 +57,7 @@ def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Ke
     ).all()
     if not loaded:
         return set()
-    ids = {request_id for _, request_id in loaded if request_id is not None}
+    ids = {each for _, request_id in loaded for each in spellings(request_id)}
     decodes = or_(rows.external_cached_tokens > 0, rows.output_tokens > 1)
     sent = select(rows.replica, rows.engine).distinct()
     sent = sent.where(

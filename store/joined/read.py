@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, and_
 
-from store.joined.grouping import APART_NS, PREFIXES, Chain, base_id, end_ns
+from store.joined.grouping import APART_NS, Chain, base_id, end_ns, spellings
 from store.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force
+from store.requests.best_source import counts
 from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import operations_of, routers_of
+from store.schema import REQUESTS
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
@@ -85,13 +87,14 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
     if not roles:
         return None
     near = _window_of_all_hops(Window(received, received + 1))
+    best = counts(near.from_unix_ns, near.to_unix_ns, {"trace_id": row["trace_id"]})
+    same_id = REQUESTS.c.request_id.in_(sorted(spellings(row["request_id"])))
     rows: dict[tuple[str, str], Row] = {}
-    for name in ("trace_id", "request_id"):
-        if row[name] is not None:
-            table = request_table(
-                engine, near, equals={name: row[name]}, columns=HOP_COLUMNS, limit=MAX_OF_ONE
-            )
-            rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
+    for which in (REQUESTS.c.trace_id == row["trace_id"], same_id):
+        table = request_table(
+            engine, near, columns=HOP_COLUMNS, limit=MAX_OF_ONE, which=and_(best, which)
+        )
+        rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
     for found in _join_rows(engine, near, list(rows.values()), roles):
         ids = {(hop.row["trace_id"], hop.row["span_id"]) for hop in found.hops}
         if (row["trace_id"], row["span_id"]) in ids:
@@ -144,8 +147,7 @@ def _routers_by_id(
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
     """Map the response id without vLLM's prefix to the routers' reports. Without a trace context,
     only this id connects a report with the engines' rows."""
-    bases = {base for each in request_ids if (base := base_id(each)) is not None}
-    ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
+    ids = {each for request_id in request_ids for each in spellings(request_id)}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     for response_id, reports in routers_of(engine, window, ids).items():
         found[base_id(response_id) or ""] += reports

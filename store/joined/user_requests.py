@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine, select
 
 from store.connections import reading
-from store.joined.grouping import APART_NS
+from store.joined.grouping import APART_NS, spellings
 from store.joined.joined_request import HOP_COLUMNS, EngineRole, JoinedRequest, Row
 from store.joined.joining import joined_requests
 from store.joined.roles import Roles
@@ -27,7 +27,7 @@ from telemetry.requests import Outcome, Source
 
 COLUMNS: Final = HOP_COLUMNS
 AT_ONCE: Final = 5_000
-"""Number of rows that are joined at a time. A statement has up to one id per row."""
+"""Number of rows that are joined at a time. A statement has up to four ids per row."""
 _Span = tuple[str, str]
 
 
@@ -72,7 +72,7 @@ def _join_prefills(
     by_trace = _rows_near(connection, decodes, "trace_id", {row["trace_id"] for row in decodes})
     traces = {row["trace_id"] for row in by_trace if row["replica"] in replicas}
     rest = [row for row in decodes if row["trace_id"] not in traces]
-    ids = {row["request_id"] for row in rest if row["request_id"] is not None}
+    ids = {each for row in rest for each in spellings(row["request_id"])}
     by_id = _rows_near(connection, rest, "request_id", ids)
     asked = {_span(row): row for row in decodes}
     hops = {**{_span(row): row for row in (*by_trace, *by_id)}, **asked}

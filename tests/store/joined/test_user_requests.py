@@ -1,7 +1,7 @@
 """Tests that the rows of a prefill and a decode server are one request of a user."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.joined.joined_request import EngineRole, JoinedBasis
 from store.joined.prefill_engines import known_roles
-from store.joined.read import read_joined
+from store.joined.read import joined_request_of, read_joined
 from store.joined.roles import ARGUMENT
 from store.joined.user_requests import COLUMNS, user_requests
 from store.queries import Window, request_table
@@ -156,6 +156,23 @@ def test_a_native_span_of_the_same_hop_takes_no_prefill(engine: Engine) -> None:
     store_rows(engine, [*rows, *native], STATED)
     (found,) = users(engine)
     assert (found["span_id"], found["ttft_s"]) == (rows[1].span_id, pytest.approx(0.155))
+
+
+@pytest.mark.parametrize("form", ["{}", "chatcmpl-{}", "cmpl-{}", "cmpl-{}-0"])
+@pytest.mark.parametrize("roles", [STATED, BOTH])
+def test_the_request_id_joins_without_the_prefix_of_the_api(
+    engine: Engine, roles: dict[str, str], form: str
+) -> None:
+    first, second = pair(0)
+    first = replace(first, request_id=form.format("x"))
+    second = replace(second, trace_id="e" * 32, request_id="chatcmpl-x")
+    store_rows(engine, [first, second], roles)
+    (found,) = users(engine)
+    assert found["ttft_s"] == pytest.approx(0.155)
+    for each in (first, second):
+        joined = joined_request_of(engine, asdict(each))
+        assert joined is not None
+        assert [hop.row["span_id"] for hop in joined.hops] == [first.span_id, second.span_id]
 
 
 @pytest.mark.parametrize(
