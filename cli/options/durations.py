@@ -7,6 +7,8 @@ import click
 from telemetry import durations
 
 FOREVER: Final = "forever"
+LONGEST_RETENTION: Final = "18250d"
+"""About 50 years. Times before 1970 cannot be stored. A ClickHouse TTL must end before 2106."""
 _NONE: Final = ("0", "0s")
 
 
@@ -59,7 +61,11 @@ class Retention(click.ParamType[int | None]):
         """Return nanoseconds, or None for `forever`."""
         if isinstance(value, int) or value == FOREVER:
             return value if isinstance(value, int) else None
+        text = str(value).strip()
         try:
-            return durations.parse_ns(str(value).strip())
+            found = durations.parse_ns(text)
         except ValueError as error:
             self.fail(f"{error}; or {FOREVER}", param, ctx)
+        if found > durations.parse_ns(LONGEST_RETENTION):
+            self.fail(f"{text!r}; allowed: up to {LONGEST_RETENTION}, or {FOREVER}", param, ctx)
+        return found

@@ -202,6 +202,7 @@ def test_a_second_tailspan_exits_and_names_the_first(
         (["--simulate", "--vllm", "http://gpu-host:8000"], ["use one of them"]),
         # A typing error must not delete a month of data.
         (["--keep-rows", "7"], ["'--keep-rows'", "'7' is not a duration", "or forever"]),
+        (["--keep-rows", "200000d"], ["--keep-rows", "200000d", "up to 18250d, or forever"]),
         (["--keep-hours", "30d"], ["--keep-hours 30d", "--keep-minutes 90d"]),
         (["--notify=/nope/n"], ["Error: --notify: /nope/n: No such file or directory\n"]),
         (["--roles=/nope/r"], ["Error: --roles: /nope/r: No such file or directory\n"]),
