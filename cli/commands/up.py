@@ -17,7 +17,7 @@ from cli.options.addresses import (
     authority,
     check_own_address,
     host_option,
-    is_loopback,
+    reaches,
 )
 from cli.options.api import api_limits_of, api_options
 from cli.options.credentials import check_exposure, insecure_credentials_setting
@@ -276,7 +276,7 @@ def up(
     )
     url = database or default_url(os.environ)
     separate_state = state_url() or default_state_url(os.environ)
-    sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
+    sent_on = _forwarder(forward, host, http_port, insecure_credentials) if forward else None
     # Lock the database before it is opened, because opening may upgrade it.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
@@ -331,7 +331,7 @@ def _check_ports(ports: Mapping[str, int]) -> None:
             )
 
 
-def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
+def _forwarder(url: str, host: str, http_port: int, insecure: bool) -> "Forwarder":
     from opentelemetry.util.re import parse_env_headers
 
     from exporters.forwarding.forwarder import Forwarder
@@ -352,8 +352,12 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
         )
     if parts.path.startswith("/v1/"):
         raise click.UsageError(f"--forward {shown}: give the address without {parts.path}")
-    if port == http_port and is_loopback(parts.hostname):
-        raise click.UsageError(f"--forward {shown}: this is the address of this Tailspan")
+    port = port or (443 if parts.scheme == "https" else 80)
+    if port == http_port and reaches(parts.hostname, host):
+        raise click.UsageError(
+            f"--forward {shown}: this is the address of this Tailspan; give the address of another"
+            " OTLP receiver"
+        )
     headers = parse_env_headers(os.environ.get("TAILSPAN_FORWARD_HEADERS", ""), liberal=True)
     if headers:
         check_exposure("--forward", url, "TAILSPAN_FORWARD_HEADERS", insecure)

@@ -2,7 +2,7 @@
 
 import re
 import socket
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 import click
@@ -60,6 +60,42 @@ def check_own_address(host: str) -> None:
         raise click.UsageError(
             f"--host {host}: this machine has no such address ({error.strerror}); {_ALLOWED}"
         ) from error
+
+
+def reaches(host: str, listening: str) -> bool:
+    """Whether a client on this machine that connects to `host` reaches a server that listens on
+    `listening`. False if a name cannot be resolved."""
+    try:
+        targets, own = _addresses(host), _addresses(listening)
+    except (OSError, UnicodeError):
+        return False
+    for target in targets:
+        if target.is_unspecified:
+            target = ip_address("127.0.0.1" if target.version == 4 else "::1")
+        everywhere = any(each.is_unspecified and each.version == target.version for each in own)
+        if target in own or (everywhere and _is_of_this_machine(target)):
+            return True
+    return False
+
+
+def _addresses(host: str) -> set[IPv4Address | IPv6Address]:
+    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    addresses = [ip_address(str(place[0])) for *_, place in found]
+    return {getattr(each, "ipv4_mapped", None) or each for each in addresses}
+
+
+def _is_of_this_machine(address: IPv4Address | IPv6Address) -> bool:
+    """Whether this machine has the address. A datagram socket sends nothing when it connects. If
+    the address is one of this machine, the socket uses the same address."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return ip_address(probe.getsockname()[0]) == address
+    except OSError:
+        return False
 
 
 host_option = setting(

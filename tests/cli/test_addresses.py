@@ -3,7 +3,7 @@ import socket
 import click
 import pytest
 
-from cli.options.addresses import Host, authority, base_url, is_loopback
+from cli.options.addresses import Host, authority, base_url, is_loopback, reaches
 from collector.errors import ListenError
 from collector.listen.asgi_server import listen
 
@@ -85,3 +85,23 @@ def test_a_malformed_host_is_refused(given: str) -> None:
     """An empty host would mean all addresses of the machine."""
     with pytest.raises(click.BadParameter, match=r"invalid address .*; allowed: 127\.0\.0\.1"):
         Host().convert(given, None, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "listening", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("localhost", "127.0.0.1", True),
+        ("::ffff:127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.2", "0.0.0.0", True),
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.2", "127.0.0.1", False),
+        ("::1", "127.0.0.1", False),
+        ("203.0.113.7", "0.0.0.0", False),  # reserved for documentation
+        ("no-such-name.invalid", "0.0.0.0", False),
+        ("x" * 300, "0.0.0.0", False),
+    ],
+)
+def test_the_own_address_is_known_in_all_forms(host: str, listening: str, expected: bool) -> None:
+    assert reaches(host, listening) is expected
