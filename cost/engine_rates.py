@@ -2,14 +2,14 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 
 import numpy as np
 
 from cost.prices import EnginePrice, PriceList
 from cost.uptime import HOUR_S, Engine, Uptime
-from telemetry.billing_data import BillingData, GpuEnergySpans
+from telemetry.billing_data import GAP_S, BillingData, GpuEnergySpans
 from telemetry.starts import EngineStart
 
 
@@ -41,8 +41,8 @@ class EngineStarts:
 
 
 class EngineRates:
-    """The price of each engine in each hour. If an engine does not report its device, the GPUs from
-    which the replica has samples in the hour determine the price."""
+    """The price of each engine in each hour. If an engine does not report its device, the GPUs that
+    the replica used at the end of the hour determine the price."""
 
     def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime, self._gpus = uptime, billing_data.gpus
@@ -101,16 +101,28 @@ class EngineRates:
 def _models_by_hour(
     gpus: GpuEnergySpans,
 ) -> dict[str, tuple[list[int], list[list[str | None]]]]:
-    """For each replica, the hours with samples of its GPUs, and the models of these GPUs. A server
-    may use other GPUs after each restart, so the GPUs of several hours are not added."""
-    found: dict[str, tuple[list[int], list[list[str | None]]]] = {}
+    """For each replica, the hours with samples of its GPUs, and the models of the GPUs that it used
+    at the end of each hour.
+
+    A server may use other GPUs after each restart. A GPU is left out if its last sample of the hour
+    is more than GAP_S older than the replica's last sample of the hour.
+    """
     number = max(1, len(gpus.gpus))
     hours_unix_s = gpus.bucket_unix_s // HOUR_S * HOUR_S
-    for pair in np.unique(hours_unix_s * number + gpus.which).tolist():
+    pairs, place = np.unique(hours_unix_s * number + gpus.which, return_inverse=True)
+    last_ns = np.zeros(pairs.size, np.int64)
+    np.maximum.at(last_ns, place, gpus.last_unix_ns)
+    found: dict[str, dict[int, list[tuple[int, str | None]]]] = {}
+    for pair, until_ns in zip(pairs.tolist(), last_ns.tolist(), strict=True):
         hour_unix_s, which = divmod(pair, number)
-        hours, models = found.setdefault(gpus.gpus[which][0], ([], []))
-        if not hours or hours[-1] != hour_unix_s:
-            hours.append(hour_unix_s)
-            models.append([])
-        models[-1].append(gpus.models[which])
-    return found
+        hours = found.setdefault(gpus.gpus[which][0], {})
+        hours.setdefault(hour_unix_s, []).append((until_ns, gpus.models[which]))
+    return {
+        replica: (list(hours), [_used_at_the_end(each) for each in hours.values()])
+        for replica, hours in found.items()
+    }
+
+
+def _used_at_the_end(samples: Sequence[tuple[int, str | None]]) -> list[str | None]:
+    oldest_ns = max(until_ns for until_ns, _ in samples) - GAP_S * 10**9
+    return [model for until_ns, model in samples if until_ns >= oldest_ns]

@@ -140,6 +140,13 @@ def test_gpus_that_were_used_one_after_another_are_not_added() -> None:
     assert [line.bill_usd for line in found.lines] == pytest.approx([3.6, 3.6, 7.2])
 
 
+def test_a_move_to_another_gpu_within_an_hour_bills_one_gpu() -> None:
+    made = steady({"r": (0, 7_200)}, 0, 7_200)
+    gpus = gpu_minutes(("a", 0, 30), ("b", 31, 60), ("b", 60, 90), ("c", 60, 90), ("d", 92, 120))
+    found = bill(replace(made, starts=[], gpus=gpus), PRICES)
+    assert [line.bill_usd for line in found.lines] == pytest.approx([3.6, 3.6])
+
+
 def test_hours_sum_to_the_whole() -> None:
     engines = engine_stretches({("r", 0): busy(1_000, 9_000, 0.25)})
     whole = bill(accounts(engines, cells(), [start("r")], 0, 10_800), PRICES).lines
