@@ -80,7 +80,7 @@ def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) ->
     with suppress(ValueError):  # raised if the coroutine was closed from another context
         current.reset(token)
     capture.exchange_ended(exchange)
-    if exchange.flights and not exchange.has_whole_answer:
+    if exchange.flights and not exchange.engine_may_continue:
         asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, _give_up, capture, exchange)
 
 

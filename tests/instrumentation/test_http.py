@@ -80,11 +80,18 @@ APP = Starlette(
 
 
 async def _call(
-    capture: Capture, path: str, headers: list[tuple[bytes, bytes]] | None = None, app: Any = APP
+    capture: Capture,
+    path: str,
+    headers: list[tuple[bytes, bytes]] | None = None,
+    app: Any = APP,
+    *,
+    disconnects: bool = False,
 ) -> list[Message]:
     sent: list[Message] = []
 
     asked: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+    if disconnects:
+        asked.insert(0, {"type": "http.disconnect"})
 
     async def receive() -> Message:
         if not asked:
@@ -412,14 +419,15 @@ def test_two_choices_share_the_first_content_and_have_no_token_kinds() -> None:
     assert first.reasoning_tokens is second.content_tokens is None
 
 
-@pytest.mark.parametrize("kind", ["background", "stream", "error"])
+@pytest.mark.parametrize("kind", ["background", "stream", "disconnect", "cancel", "error"])
 def test_a_response_in_the_background_is_a_row_when_the_engine_has_finished(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the engine does not finish after a stream or an error, it has crashed."""
+    """If the engine does not finish after a whole stream or an error, it has crashed."""
     monkeypatch.setattr("tailspan_vllm.http.ORPHAN_GRACE_S", 0.01)
     capture = _Recording()
-    headers = [SSE] if kind == "stream" else [(b"content-type", b"application/json")]
+    is_stream = kind in ("stream", "disconnect", "cancel")
+    headers = [SSE] if is_stream else [(b"content-type", b"application/json")]
     flights = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -427,18 +435,23 @@ def test_a_response_in_the_background_is_a_row_when_the_engine_has_finished(
         status = 500 if kind == "error" else 200
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b'{"status":"queued","output":[]}'})
+        if kind in ("disconnect", "cancel"):
+            assert [(await receive())["type"] for _ in range(2)][1] == "http.disconnect"
 
     async def serve() -> None:
-        await _call(capture, "/v1/responses", app=application)
+        await _call(capture, "/v1/responses", app=application, disconnects=True)
         await asyncio.sleep(0.05)
-        capture.flight_ended(flights[0], _engine_state(7), "stop")
+        outcome: Any = "abort" if kind == "cancel" else "stop"
+        capture.flight_ended(flights[0], _engine_state(7), outcome)
 
     asyncio.run(serve())
     (record,) = capture.records
-    assert record.outcome == ("stop" if kind == "background" else "error")
-    if kind == "background":
+    wanted = {"background": "stop", "disconnect": "stop", "cancel": "abort"}
+    assert record.outcome == wanted.get(kind, "error")
+    if kind in wanted:
         assert record.delivered == record.last_token
-        assert record.first_byte is record.reasoning_tokens is None
+        assert (record.first_byte is not None) == is_stream
+        assert record.reasoning_tokens is None
         assert not capture._unsettled
 
 

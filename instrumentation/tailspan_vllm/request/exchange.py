@@ -132,18 +132,18 @@ class Exchange:
         return None if self.answer is None else self.answer.first_content
 
     @property
-    def has_whole_answer(self) -> bool:
-        """Return whether the client received a whole answer that is neither a stream nor an error.
+    def engine_may_continue(self) -> bool:
+        """Return whether an unfinished engine request may continue in the background (`background`
+        of /v1/responses).
 
-        If the engine has not finished, the answer has only the status `queued`, and the engine
-        continues in the background (`background` of /v1/responses).
+        The client has received a whole answer with the status `queued`, or has disconnected from a
+        stream. If a stream does not continue in the background, vLLM aborts its engine request.
         """
-        return (
-            self.streamed is False
-            and not self.disconnected
-            and self.status is not None
-            and self.status < _BAD_REQUEST
-        )
+        if self.status is None or self.status >= _BAD_REQUEST:
+            return False
+        if self.streamed:
+            return self.disconnected and self.path == "/v1/responses"
+        return not self.disconnected
 
     @property
     def unauthenticated(self) -> bool:

@@ -55,10 +55,10 @@ class RecordBuilder:
         record.cached_tokens = facts.cached_tokens
         record.cache_write_tokens = facts.cache_write_tokens
         record.output_tokens = facts.output_tokens
-        if exchange is not None and _continued_in_background(exchange, flight):
-            record.first_byte = record.first_content = None  # the answer had no token
-        else:
+        if exchange is None or not _continued_in_background(exchange, flight):
             _set_kinds(record, exchange)
+        elif not exchange.streamed:
+            record.first_byte = record.first_content = None  # the answer had no token
         record.engine = self._engine_of(flight)
         load = load_of(flight.load)
         record.waiting_at_arrival = load.waiting
@@ -171,7 +171,8 @@ class RecordBuilder:
 
 def _continued_in_background(exchange: Exchange, flight: Flight) -> bool:
     return (
-        exchange.has_whole_answer
+        exchange.engine_may_continue
+        and not (exchange.streamed and flight.outcome == "abort")
         and flight.ended is not None
         and exchange.delivered is not None
         and flight.ended > exchange.delivered
