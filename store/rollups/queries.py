@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Column, Connection, Engine, func, select
 
+from store.access.access import Access
 from store.access.restricted import access_of
 from store.access.tables import visible_groupings
 from store.connections import reading
@@ -146,20 +147,34 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """The number of visible requests that are hidden in the grouping with all labels, because
-        their tenant is stored as `_other`."""
+        """The number of visible requests that are hidden in this grouping, because their tenant or
+        model is stored as `_other`, but not in another grouping."""
         access = access_of(self.engine)
-        if grouping or access is None or not access.by_tenant:
+        if access is None or not access.limits_rows:
             return 0
-        whole = Rollups(self.engine, self.plan, self.steps, LABELS, {}, {})
-        return self.number() - int(whole.sums(()).requests.sum())
+        places = {grouping, *_fewest_hidden(access)}
+        if len(places) == 1:
+            return 0
+        visible = {place: self._visible(place) for place in places}
+        return max(visible.values()) - visible[grouping]
+
+    def _visible(self, grouping: int) -> int:
+        whole = Rollups(
+            self.engine,
+            self.plan,
+            self.steps,
+            GROUPINGS[grouping],
+            {},
+            {},
+            _meanings=self._meanings,
+        )
+        return int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
         """The number of requests in the window that the reader may see, ignoring `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
-            whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
-            return int(whole.sums(()).requests.sum())
+            return max(map(self._visible, _fewest_hidden(access)))
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -399,6 +414,18 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
     for time_range in how.requests:
         values.update(label_values(engine, _window(*time_range), label))
     return sorted(values)
+
+
+def _fewest_hidden(access: Access) -> list[int]:
+    """The groupings that hide the fewest requests from a limited reader.
+
+    The grouping with the fewest labels never replaces a tenant. If it has a tenant, it may replace
+    models. The grouping with all labels may replace tenants, but no models.
+    """
+    visible = visible_groupings(access)
+    if access.by_tenant and any(each.models is not None for each in access.grants):
+        return visible
+    return [min(visible, key=lambda each: len(GROUPINGS[each]))]
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:

@@ -355,6 +355,38 @@ def test_groups_by_several_labels_are_complete_for_a_limited_reader(
     assert question.hidden().groups
 
 
+@pytest.mark.parametrize(
+    ("tenants", "missing"), [(None, 4), (frozenset({"t0"}), 1)], ids=["all tenants", "one tenant"]
+)
+def test_a_reader_of_one_model_is_told_of_requests_without_their_model(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    monkeypatch: pytest.MonkeyPatch,
+    tenants: frozenset[str] | None,
+    missing: int,
+) -> None:
+    """There is room for one model of each tenant."""
+    limits = {**names_module.LIMITS, "tenant": 4}
+    for module in (names_module, label_sets_module):
+        monkeypatch.setattr(module, "LIMITS", limits)
+    monkeypatch.setattr(label_sets_module, "MODELS_EACH", 1)
+    rows = [
+        request_row(n, received_unix_ns=START_S * S, tenant=f"t{n % 4}", model="mxx"[n // 4])
+        for n in range(12)
+    ]
+    write(*rows)
+    build_marked(engine, LATER_S)
+    limited = restricted(engine, Access.of([Grant(tenants, frozenset({"m"}))]))
+    question = asked(limited, by=("tenant",))
+    assert question.sums(()).requests.sum() == 0
+    assert question.number() == missing
+    assert question.hidden().requests == missing
+    whole = asked(limited, by=("tenant", "replica"))
+    assert whole.sums(()).requests.sum() == missing
+    assert whole.hidden().requests == 0
+
+
 def test_rollups_of_an_older_version_are_still_read(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
