@@ -59,6 +59,7 @@ class TargetState:
 @dataclass(slots=True)
 class _Counting:
     started_unix_ns: int
+    reported_s: float | None
     totals: dict[str, float]
 
 
@@ -250,22 +251,26 @@ class Scraper(Listener):
         """The start of the totals.
 
         If the server does not report its start, the result is the first scrape after a restart. A
-        server has restarted if a total is lower than in the last scrape.
+        server has restarted if it reports another, later start, or if a total is lower than in the
+        last scrape.
         """
-        reported_unix_ns = 0
+        usable_unix_ns = 0
         # The server's clock may be wrong. Compare in seconds, because infinity cannot be converted
         # to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
-            reported_unix_ns = int((process_started_s or 0.0) * 1e9)
+            usable_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
         before = self._counting.get((target, number))
         if before is None:
-            started_unix_ns = reported_unix_ns or at_unix_ns
-        elif reported_unix_ns > before.started_unix_ns:
-            started_unix_ns = reported_unix_ns
+            started_unix_ns = usable_unix_ns or at_unix_ns
+        elif (
+            # A start in the future becomes usable later, without a restart.
+            process_started_s != before.reported_s and usable_unix_ns > before.started_unix_ns
+        ):
+            started_unix_ns = usable_unix_ns
         elif any(value < before.totals.get(name, 0) for name, value in totals.items()):
             started_unix_ns = at_unix_ns
         else:
             started_unix_ns = before.started_unix_ns
-        self._counting[target, number] = _Counting(started_unix_ns, totals)
+        self._counting[target, number] = _Counting(started_unix_ns, process_started_s, totals)
         return started_unix_ns

@@ -90,6 +90,14 @@ def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
     assert since == [-150, -100, -100]
 
 
+def test_a_start_that_was_in_the_future_begins_no_new_count(stranger: Stranger) -> None:
+    """The server's clock is 7 s ahead, so its start is usable from the third scrape."""
+    ahead = exposed(10, NOW_UNIX_NS / 1e9 + 7)
+    sink, _ = asyncio.run(scraped(stranger, [ahead] * 3))
+    since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
+    assert since == [0, 0, 0]
+
+
 def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> None:
     sink, scraper = asyncio.run(scraped(stranger, [responding(b"", "500 no"), exposed(1)]))
     [state] = scraper.report()
