@@ -162,8 +162,12 @@ class Scraper(Listener):
             del self._states[target]
             for key in [key for key in self._counting if key[0] == target]:
                 del self._counting[key]
-        horizon = self._clock_unix_ns() - PLUGIN_PRECEDENCE_NS
-        self._ours_unix_ns = {k: at for k, at in self._ours_unix_ns.items() if at > horizon}
+        now_unix_ns = self._clock_unix_ns()
+        horizon = now_unix_ns - PLUGIN_PRECEDENCE_NS
+        # The clock may have been set back.
+        self._ours_unix_ns = {
+            replica: at for replica, at in self._ours_unix_ns.items() if horizon < at <= now_unix_ns
+        }
 
     async def _scrape_forever(self, target: Target) -> None:
         loop = asyncio.get_running_loop()

@@ -148,6 +148,12 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
             clock.unix_ns += PLUGIN_PRECEDENCE_NS
             await scraper.scrape(state.target)
             assert sink.samples
+            clock.unix_ns += 3600 * 10**9
+            scraper.on_stored([], [ours])
+            clock.unix_ns -= 3600 * 10**9  # the clock is set back
+            await scraper.discover()
+            await scraper.scrape(state.target)
+            assert len(sink.samples) == 2 + (source is Source.SCRAPE)
 
     asyncio.run(scrape())
 
