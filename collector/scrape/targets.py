@@ -63,8 +63,9 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     Raises:
         ValueError: the address is invalid, or the token must not be sent to it.
     """
-    kind, plus, rest = given.partition("+")
-    url = rest if plus else given
+    scheme, separator, rest = given.partition("://")
+    kind, plus, scheme = scheme.rpartition("+")
+    url = f"{scheme}{separator}{rest}"
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname

@@ -28,6 +28,8 @@ def found(discovery: Discovery) -> list[Target]:
         ("http://gpu-1:8000", "http://gpu-1:8000/metrics"),
         ("http://gpu-1:8000/", "http://gpu-1:8000/metrics"),
         ("https://gpu-1/engine/metrics?x=1", "https://gpu-1/engine/metrics?x=1"),
+        ("http://gpu-1:8000/m?x=a+b", "http://gpu-1:8000/m?x=a+b"),
+        ("http://gpu-1:8000/m?x=dns+http://x", "http://gpu-1:8000/m?x=dns+http://x"),
         ("http://[::1]:8000/metrics", "http://[::1]:8000/metrics"),
     ],
 )
