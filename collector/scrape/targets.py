@@ -244,5 +244,8 @@ def _shown(value: object) -> str:
 
 
 def _fixed_target(url: str, access: TargetCredentials) -> Target:
-    (target,) = place(url, access).found  # type: ignore[attr-defined]  # no prefix, so Fixed
-    return target  # type: ignore[no-any-return]
+    found = place(url, access)
+    if not isinstance(found, Fixed):
+        raise ValueError(f"{_shown(url)}: allowed for `__scheme__`: http, https")
+    (target,) = found.found
+    return target

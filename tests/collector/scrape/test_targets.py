@@ -167,6 +167,7 @@ def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
         ('[{"targets": ["x:1"], "labels": {"replica": 3}}]', "3 is not a text"),
         ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "names several targets"),
         ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "is not an address"),
+        ('[{"targets": ["x:1"], "labels": {"__scheme__": "dns+http"}}]', "http, https"),
         ("[" * 100_000, "targets.json"),
     ],
 )
