@@ -197,6 +197,13 @@ class File:
         ]
         if len(found) > MAX_TARGETS:
             raise DiscoveryError(f"{self.path}: {len(found)} targets; at most {MAX_TARGETS}")
+        urls: dict[str, str] = {}
+        for target in found:
+            if (other := urls.setdefault(target.replica, target.url)) != target.url:
+                raise DiscoveryError(
+                    f"{self.path}: replica {_shown(target.replica)} names two targets,"
+                    f" {_shown(other)} and {_shown(target.url)}; give each target its own `replica`"
+                )
         return found
 
     def _group(self, number: int, group: Any) -> list[Target]:

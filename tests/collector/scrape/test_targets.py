@@ -168,6 +168,11 @@ def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
         ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "names several targets"),
         ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "is not an address"),
         ('[{"targets": ["x:1"], "labels": {"__scheme__": "dns+http"}}]', "http, https"),
+        (
+            '[{"targets": ["x:1"], "labels": {"replica": "a"}},'
+            ' {"targets": ["y:1"], "labels": {"replica": "a"}}]',
+            "'a' names two targets",
+        ),
         ("[" * 100_000, "targets.json"),
     ],
 )
