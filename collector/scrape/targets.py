@@ -232,7 +232,7 @@ class File:
             if not isinstance(target, str) or "://" in target or not isinstance(path, str):
                 raise DiscoveryError(f"{where}: {_shown(target)} is not HOST:PORT")
             try:
-                plain = _fixed_target(f"{scheme}://{target}{path}", access)
+                plain = _fixed_target(f"{scheme}://{target}/{path.removeprefix('/')}", access)
             except ValueError as error:
                 raise DiscoveryError(f"{where}: {error}") from error
             several = len(group["targets"]) > 1

@@ -125,6 +125,14 @@ def test_the_targets_file_is_read_each_time(tmp_path: Path, kind: str) -> None:
     assert len(found(File(path))) == 1
 
 
+def test_a_path_without_a_slash_begins_at_the_root(tmp_path: Path) -> None:
+    """Prometheus adds the slash too."""
+    path = tmp_path / "targets.json"
+    groups = [{"targets": ["gpu-1", "gpu-2:80"], "labels": {"__metrics_path__": "m"}}]
+    path.write_text(json.dumps(groups))
+    assert [each.url for each in found(File(path))] == ["http://gpu-1/m", "http://gpu-2:80/m"]
+
+
 @pytest.mark.parametrize(
     "group",
     [
