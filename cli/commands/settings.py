@@ -10,7 +10,13 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from cli.options.settings import FILE_READ, Setting, all_settings, file_option, shown
+from cli.options.settings import (
+    FILE_READ,
+    Setting,
+    all_settings,
+    file_option,
+    without_credentials,
+)
 from cli.options.shared import format_option
 from cli.render import text
 
@@ -83,7 +89,7 @@ def _as_json(each: Setting, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | Path):
-        return shown(str(value)).strip('"')
+        return without_credentials(str(value))
     return each.show_default if isinstance(each.show_default, str) else None  # not set
 
 

@@ -246,13 +246,17 @@ def all_settings() -> list[Setting]:
     return [param for param in up.params if isinstance(param, Setting)]
 
 
+def without_credentials(text: str) -> str:
+    """The text. If it is an address, user, password and query are masked."""
+    return masked(text) if "://" in text or "@" in text else text
+
+
 def shown(value: object) -> str:
-    """A value as text, without credentials in addresses."""
+    """A value as short text for a message, without credentials in addresses."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):
-        text = str(value)
-        text = f'"{masked(text) if "://" in text or "@" in text else text}"'
+        text = f'"{without_credentials(str(value))}"'
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -227,6 +227,14 @@ def test_settings_shows_values_and_sources_without_secrets(monkeypatch: pytest.M
     assert "s3cret" not in shown + "".join(lines)
 
 
+def test_json_has_the_whole_value_of_a_setting() -> None:
+    path = "/srv/tailspan/" + "objectives/" * 20 + 'the "chat" team.yaml'
+    written(f"objectives = [{json.dumps(path)}]\n")
+    lines = run("settings", "--format", "json").stdout.splitlines()
+    found = {each["setting"]: each["value"] for each in map(json.loads, lines)}
+    assert found["objectives"] == [path]
+
+
 def test_help_lists_every_setting_under_its_heading() -> None:
     shown = run("up", "--help").stdout
     places = [shown.index(f"\n{group}:\n") for group in (*GROUPS, "Other options")]
