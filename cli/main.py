@@ -113,3 +113,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode
     tailspan.main(prog_name="tailspan")
+
+
+if __name__ == "__main__":
+    main()

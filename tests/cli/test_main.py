@@ -57,6 +57,12 @@ def test_the_version_is_the_distributions() -> None:
     assert result.output == f"tailspan, version {metadata.version('tailspan')}\n"
 
 
+def test_the_module_runs_the_command() -> None:
+    words = [sys.executable, "-m", "cli.main", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout == f"tailspan, version {metadata.version('tailspan')}\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
