@@ -13,7 +13,6 @@ from cli.options.addresses import REMOTE_PORT, Host, ServerAddress
 from cli.options.client_access import access_of, access_options
 from cli.options.settings import SettingsCommand, config_option, setting
 from cli.options.shared import database_option, format_option, objectives_option, prices_option
-from cli.options.sign_in import base_path_option
 
 EXAMPLES = """\b
 Examples:
@@ -57,7 +56,15 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
 @_port("http", 4318, "OTLP over HTTP")
 @_port("metrics", 9464, "/metrics")
 @_port("explorer", 8501, "the explorer")
-@base_path_option
+@setting(
+    "--base-path",
+    group="Ports",
+    default="",
+    metavar="PATH",
+    show_default="none",
+    help="Path under which a proxy serves the explorer. Give it also if tailspan up uses the path"
+    " of the url in a --sign-in file.",
+)
 @setting("--no-explorer", group="Ports", is_flag=True, help="Do not check the explorer.")
 @database_option
 @config_option

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-base_path_option = setting(
-    "--base-path",
-    group="Ports",
-    default="",
-    metavar="PATH",
-    show_default="the path of the url in the --sign-in file, or none",
-    help="Path under which a proxy serves the explorer.",
-)
-
 _OPTIONS = (
     setting(
         "--sign-in",
@@ -34,7 +25,14 @@ _OPTIONS = (
         help="YAML file for sign-in to the explorer with OpenID Connect (ui/README.md)."
         " Default: no sign-in.",
     ),
-    base_path_option,
+    setting(
+        "--base-path",
+        group="Ports",
+        default="",
+        metavar="PATH",
+        show_default="the path of the url in the --sign-in file, or none",
+        help="Path under which a proxy serves the explorer.",
+    ),
 )
 
 
