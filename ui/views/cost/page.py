@@ -126,7 +126,10 @@ def show(context: Context, seen: CostData) -> None:
 def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
     if advice := words.advice(total):
         paragraph(advice)
-    rounded = "The range is widened to whole minutes."
+    rounded = (
+        "The range is widened to whole minutes, or to whole hours if the rollups per minute were"
+        " deleted."
+    )
     paragraph(f"{words.rates(found.bill)} {rounded}")
     if found.energy is not None and found.energy.joules > 0:
         paragraph(words.drawn(found.energy))

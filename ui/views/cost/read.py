@@ -113,12 +113,12 @@ def read_spending(
     if piece_s is None:
         steps = by_hours(whole, costs, DAY_S if length_s > BY_DAY_S else HOUR_S)
     else:
-        steps = [
-            _cost_of_step(
-                of_replica(read_billing_data(engine, each, DIMENSIONS), replica), prices, equals
-            )
-            for each in pieces(billed, piece_s)
-        ]
+        steps = []
+        for each in pieces(billed, piece_s):
+            # Without rollups per minute, a step is a whole hour and contains the next pieces.
+            if not steps or each.to_unix_ns > steps[-1].to_unix_ns:
+                step = of_replica(read_billing_data(engine, each, DIMENSIONS), replica)
+                steps.append(_cost_of_step(step, prices, equals))
     steps = [_while_up(step, whole.uptime.up_unix_ns) for step in steps]
     managed, missing = managed_prices(tokens_by_model(costs.cells), prices)
     all_in_view = set(equals) <= {"replica"} and managed and not missing and not whole.unpriced

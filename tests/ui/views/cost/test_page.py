@@ -72,7 +72,7 @@ def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
     assert "<b>40 %</b> <abbr" in shown
     assert "per 1,000, without idle time)" in shown
     assert "2 engines at a time, $7.98 per hour" in shown
-    assert "The range is widened to whole minutes." in shown
+    assert "The range is widened to whole minutes, or to whole hours" in shown
     assert "Priced at H100" in shown
     assert "Self-hosting becomes cheaper at" in shown
     assert len(test.get("plotly_chart")) == 4

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from cost.prices import DevicePrice, PriceList, PriceOrigin
 from store.database import open_database
 from store.queries import Window
+from store.retention import delete_older, delete_older_rollups
+from store.rollups.bucket_builder import build_marked
+from store.rollups.tables import DAY_S
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.kit.time_bins import SECOND_NS
 from ui.views.cost.read import RangeCosts, pieces, read_spending
@@ -65,3 +68,17 @@ def test_a_step_is_as_long_as_engines_were_up_in_it(
         rates = [step.line.bill_usd / step.hours for step in steps if step.line is not None]
         assert rates == pytest.approx([7.2] * len(rates))
         assert rates
+
+
+def test_a_range_without_rollups_per_minute_has_one_step_per_hour(priced: Any) -> None:
+    engine = open_database(priced())
+    later_ns = (START_S + 100 * DAY_S) * SECOND_NS
+    delete_older(engine, 7 * DAY_S * SECOND_NS, later_ns, pause=lambda: None)
+    build_marked(engine, later_ns // SECOND_NS)
+    delete_older_rollups(engine, 90 * DAY_S * SECOND_NS, None, later_ns)
+    window = Window((START_S - 1_000) * SECOND_NS, (START_S + 600) * SECOND_NS)
+    found = read_spending(engine, window, {}, PRICES)
+    assert found.bill.total is not None
+    assert found.bill.total.bill_usd == pytest.approx(1.2)
+    assert [step.line and step.line.bill_usd for step in found.steps] == [None, pytest.approx(1.2)]
+    engine.dispose()
