@@ -141,14 +141,32 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # all hops are attempts of one request
-        waiting.sort(key=_answers)
-        yield from _bounded(waiting)
+    if answers == 1:
+        attempts, after = _at_the_answer(waiting)
+        yield from _bounded(sorted(attempts, key=_answers))
+        if after:
+            yield from _cut_into_requests([each.row for each in after], roles)
     elif len({each.role for each in waiting}) > 1:
         waiting.sort(key=lambda each: each.role is EngineRole.DECODE)
         yield from _bounded(waiting)
     else:
         yield from ((each,) for each in waiting)
+
+
+def _at_the_answer(links: Sequence[ChainLink]) -> tuple[list[ChainLink], list[ChainLink]]:
+    """Divide the hops around the only decode hop that answered.
+
+    Returns: the attempts of the answered request, and the hops of later requests. These hops began
+    after the answer ended. If no other prefill succeeded, the clocks differ, and all hops are
+    attempts.
+    """
+    until_ns = next(end_ns(each.row) for each in links if _answers(each))
+    attempts = [each for each in links if each.row["received_unix_ns"] <= until_ns]
+    if not any(
+        each.role is EngineRole.PREFILL and each.row["outcome"] in _ANSWERED for each in attempts
+    ):
+        return list(links), []
+    return attempts, [each for each in links if each.row["received_unix_ns"] > until_ns]
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:

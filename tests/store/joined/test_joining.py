@@ -178,6 +178,24 @@ def test_the_trace_joins_if_the_proxy_passes_no_request_id() -> None:
     ]
 
 
+@pytest.mark.parametrize("later", [["prefill"], ["prefill", "aborted decode"]])
+def test_hops_after_the_answer_belong_to_the_next_call_of_the_trace(later: list[str]) -> None:
+    """The next call may still run, or its client may have left."""
+    rows = [
+        prefill(1, request_id="cmpl-p1-0"),
+        decode(2, request_id="cmpl-d1-0"),
+        prefill(3, request_id="cmpl-p2-0", received_unix_ns=START_NS + 60 * S, prefill_s=9.0),
+        decode(4, 69.2, request_id="cmpl-d2-0", outcome="abort"),
+    ]
+    found = joined_requests(rows[: 2 + len(later)], ROLES)
+    assert [[hop.row["span_id"] for hop in each.hops] for each in found] == [
+        [rows[0]["span_id"], rows[1]["span_id"]],
+        [each["span_id"] for each in rows[2 : 2 + len(later)]],
+    ]
+    assert found[0].ttft_s == pytest.approx(0.155)
+    assert found[1].outcome == (None if len(later) == 1 else "abort")
+
+
 def test_a_failed_transfer_is_a_prefill_again() -> None:
     failed = decode(cached_tokens=0, external_cached_tokens=0, prefill_s=0.200, e2e_s=0.580)
     found = only(joined_requests([prefill(), failed], ROLES))
