@@ -13,7 +13,7 @@ from analysis.compare.intervals import (
     MIN_BLOCKS,
     MODEL_ERROR,
     Interval,
-    blocks_of,
+    blocks_of_sides,
     draws_of,
     reach_of,
     spread_of,
@@ -73,7 +73,7 @@ class CompareDecision:
     """Why requests after the change have no counterpart. There is one text for each reason, with
     the share of the requests."""
     blocks: int = 0
-    """Number of blocks of time on the side with fewer blocks."""
+    """Number of blocks of time with compared requests, on the side with fewer blocks."""
     log_error: float | None = None
     """Standard error of ln(after / before) of the percentile."""
 
@@ -190,7 +190,7 @@ def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
 
 
 def _blocks(found: SideComparison) -> int:
-    return min(len(blocks_of(each.at_s)) for each in (found.before, found.after))
+    return min(map(len, blocks_of_sides(found)))
 
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
@@ -219,7 +219,7 @@ def _too_short(found: SideComparison) -> list[str]:
     if blocks >= MIN_BLOCKS:
         return []
     return [
-        f"the requests of one side arrived in {blocks} blocks of time; needed: at least"
+        f"the compared requests of one side arrived in {blocks} blocks of time; needed: at least"
         f" {MIN_BLOCKS}. Choose a longer range"
     ]
 

@@ -29,7 +29,7 @@ SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """`SHORTEST_S` and `LONGEST_S` limit the length of a block, in seconds."""
 MIN_BLOCKS: Final = 8
-"""Minimum number of blocks with requests on each side."""
+"""Minimum number of blocks with compared requests on each side."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the relative error of the expected latencies. The error is the same in all
 draws, so it is added to each interval. Without it, 95 % intervals contained the true change in only
@@ -80,14 +80,27 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Resample blocks of time before and after the change, and return a statistic of each draw."""
+    """Resample blocks of time before and after the change, and return a statistic of each draw.
+
+    See `blocks_of_sides`.
+    """
     chance = np.random.default_rng(seed)
-    before = blocks_of(comparison.before.at_s)
-    after = blocks_of(comparison.after.at_s)
+    before, after = blocks_of_sides(comparison)
     return [
         statistic(comparison.resampled(_drawn(before, chance), _drawn(after, chance)))
         for _ in range(draws)
     ]
+
+
+def blocks_of_sides(comparison: SideComparison) -> tuple[list[IntArray], list[IntArray]]:
+    """The indices of the requests in each block of time, before and after the change.
+
+    The blocks after the change contain only requests that can be compared. At least one request
+    must be comparable.
+    """
+    compared = np.flatnonzero(comparison.comparable)
+    after = blocks_of(comparison.after.at_s[compared])
+    return blocks_of(comparison.before.at_s), [compared[each] for each in after]
 
 
 def _drawn(blocks: list[IntArray], chance: np.random.Generator) -> IntArray:

@@ -160,10 +160,13 @@ class SideComparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """The result of `equal` for resampled rows, with a new fit."""
+        """The result of `equal` for resampled rows, with a new fit.
+
+        `after` contains only comparable requests.
+        """
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
-        return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
+        return _equal(drawn, self.after.take(after), fit)
 
     def parts(self, q: float) -> PercentileParts:
         """Return the three parts of the difference of a percentile: mix, load and change."""

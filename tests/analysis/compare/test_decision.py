@@ -129,3 +129,28 @@ def test_numbers_have_no_exponent() -> None:
     assert [four_digits(each) for each in (17_970.4, 8_062.3, 999.97, 12.345, 0.5)] == [
         *("17970", "8062", "1000", "12.35", "0.5")
     ]
+
+
+def overloaded_after(seconds: float) -> ObservedRequests:
+    """Return a slow server that can be compared only in the first seconds; then load grows."""
+    after = observed(4000, 2, factor=2.0, load=4.0)
+    late = after.at_s >= seconds
+    return replace(after, load=np.where(late[:, None], 60.0, after.load))
+
+
+def test_blocks_without_compared_requests_do_not_count() -> None:
+    """A resample of blocks must not be able to miss every compared request."""
+    found = decide(observed(4000, 1, load=4.0), overloaded_after(60.0), Criteria(0.5))
+    assert found.compared_ratio < 0.2
+    assert found.blocks == 12
+    assert found.verdict is CompareVerdict.WORSE
+    assert found.log_error is not None
+
+
+def test_requests_that_are_compared_in_too_few_blocks_are_undecided() -> None:
+    after = overloaded_after(45.0)
+    after = replace(after, at_s=np.where(after.at_s < 45.0, after.at_s / 3, after.at_s))
+    found = decide(observed(4000, 1, load=4.0), after, Criteria(0.5))
+    assert found.compared_ratio > 0.1
+    assert found.verdict is CompareVerdict.UNDECIDED
+    assert "3 blocks of time" in found.reasons[0]
