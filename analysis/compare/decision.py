@@ -179,7 +179,7 @@ def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
         ratio=_of_seconds(logs, parts, criteria.floor_s),
         compared_ratio=share,
         effective=found.effective,
-        curve=points_of(equal, at_loads, edges, criteria.q, reach_of(blocks, looks=False)),
+        curve=points_of(equal, at_loads, edges, criteria.q, blocks),
         reasons=reasons,
         uncompared=[
             f"{number / found.comparable.size:.1%} {text}" for number, text in _uncompared(found)

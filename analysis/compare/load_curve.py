@@ -6,7 +6,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.compare.intervals import MODEL_ERROR, spread_of
+from analysis.compare.intervals import (
+    MIN_BLOCKS,
+    MODEL_ERROR,
+    blocks_of,
+    reach_of,
+    spread_of,
+)
 from analysis.compare.parts import Equal, percentile
 from replay.arrivals import FloatArray
 from telemetry.quantiles import least_number
@@ -60,24 +66,33 @@ def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
 
 
 def points_of(
-    measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, reach: float
+    measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, blocks: int
 ) -> list[LoadPoint]:
     """The points of the curve, from the lowest to the highest load.
 
+    If the load grows over time, the requests of a point arrived in few blocks of time. The interval
+    of a point takes into account how many. With fewer than `MIN_BLOCKS`, the point is left out.
+    Their number is Kish's effective sample size of the requests per block.
+
     Args:
         drawn: (draws, points, 2) the result of `percentiles` for each draw of resampled requests.
-        reach: half of the width of an interval, in standard errors.
+        blocks: number of blocks of time on the side with fewer blocks.
     """
     running = measured.compared.running
     place = np.searchsorted(edges, running, side="right")
+    after = [place[each] for each in blocks_of(measured.compared.at_s)]
     points = []
     for number, (before_s, after_s) in enumerate(percentiles(measured, edges, q).tolist()):
         mine = running[place == number]
         if mine.size < max(MIN_REQUESTS, least_number(q)):
             continue
+        counts = np.array([(each == number).sum() for each in after], dtype=np.float64)
+        effective = min(blocks, int(counts.sum() ** 2 / (counts**2).sum()))
+        if effective < MIN_BLOCKS:
+            continue
         middle_s = after_s - before_s
         error_s = float(spread_of(drawn[:, number, 1] - drawn[:, number, 0]))
-        wide_s = hypot(error_s, MODEL_ERROR * before_s) * reach
+        wide_s = hypot(error_s, MODEL_ERROR * before_s) * reach_of(effective, looks=False)
         points.append(
             LoadPoint(
                 float(np.median(mine)),

@@ -154,3 +154,18 @@ def test_requests_that_are_compared_in_too_few_blocks_are_undecided() -> None:
     assert found.compared_ratio > 0.1
     assert found.verdict is CompareVerdict.UNDECIDED
     assert "3 blocks of time" in found.reasons[0]
+
+
+def test_a_point_of_the_curve_needs_enough_blocks_of_time() -> None:
+    """The load grows, so the requests of each point arrived in a few consecutive blocks."""
+    before, after = (
+        replace(each, running=np.floor(each.at_s / each.at_s.max() * 5.999))
+        for each in (observed(4000, 1), observed(4000, 2))
+    )
+    short = decide(before, after, Criteria(0.5))
+    assert short.blocks == 20
+    assert not short.curve
+    longer = replace(after, at_s=after.at_s * 9)  # 60 blocks of a minute
+    found = decide(replace(before, at_s=before.at_s * 9), longer, Criteria(0.5))
+    assert found.blocks == 60
+    assert len(found.curve) >= 3
