@@ -19,6 +19,7 @@ from analysis.compare.decision import Criteria
 from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
 from analysis.compare.question import CompareQuestion
 from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
+from analysis.what_if import matching
 from replay.arrivals import BoolArray
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force, starts_between
@@ -120,7 +121,7 @@ def read_processes(
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue
-        if earlier := _first_requests(engine, process, length_ns):
+        if earlier := _first_requests(engine, process, length_ns, question):
             others.append(earlier)
     shares = [
         {process: float(rows.sum() / side.rows.sum()) for process, rows in by_process.items()}
@@ -170,7 +171,10 @@ def _served(side: Chosen, known: Sequence[ReplicaProcess]) -> dict[ReplicaProces
     return found
 
 
-def _first_requests(engine: Engine, process: ReplicaProcess, length_ns: int) -> ServedBy | None:
+def _first_requests(
+    engine: Engine, process: ReplicaProcess, length_ns: int, question: CompareQuestion
+) -> ServedBy | None:
+    """The first requests of an earlier process, or None if the question selects none of them."""
     to_unix_ns = min(process.to_unix_ns, process.from_unix_ns + length_ns)
     if to_unix_ns <= process.from_unix_ns:
         return None
@@ -178,9 +182,8 @@ def _first_requests(engine: Engine, process: ReplicaProcess, length_ns: int) -> 
         engine,
         Window(process.from_unix_ns, to_unix_ns),
         equals={"replica": process.replica},
-        columns=COLUMNS,
+        columns=list(dict.fromkeys([*COLUMNS, *question.columns])),
         limit=MAX_REQUESTS,
     )
-    if not table.num_rows:
-        return None
-    return ServedBy(requests_of(table), np.ones(table.num_rows, dtype=bool))
+    rows = matching(table, question.shared_labels)
+    return ServedBy(requests_of(table), rows) if rows.any() else None

@@ -86,6 +86,12 @@ class CompareQuestion:
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
 
     @property
+    def shared_labels(self) -> Mapping[str, str | None]:
+        """The labels of both sides that select requests, and not servers."""
+        before, after = self.before.equals.items(), self.after.equals.items()
+        return dict(each for each in before if each in after and each[0] not in SPLITS)
+
+    @property
     def columns(self) -> list[str]:
         """The columns of requests that are needed to select by `labels`."""
         return [name for name in self.labels if name != VERSION]

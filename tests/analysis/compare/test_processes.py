@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -12,6 +13,7 @@ from analysis.compare.verdict import CompareVerdict
 from simulator.dataset import Dataset
 from store.database import open_database
 from store.queries import Window
+from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import SECONDS, START_S, put, simulated
@@ -86,6 +88,30 @@ def test_the_same_processes_on_both_sides_have_no_effect(engine: Engine) -> None
     answer = answer_compare(engine, CompareQuestion(*sides, "tpot", "p50"), replay=False)
     assert answer.restart is None
     assert as_json(answer)["restart"] is None
+
+
+def test_a_filter_also_selects_the_requests_of_earlier_processes(tmp_path: Path) -> None:
+    """At the same work, requests of other tenants have a much longer TTFT."""
+    windows = [restarted(*each) for each in enumerate(PACES)]
+    url = f"sqlite:///{tmp_path / 'tailspan.db'}"
+    put(url, [replace(each, requests=[*map(slow_unless_acme, each.requests)]) for each in windows])
+    before, after = (CompareSide(window(number), {"tenant": "acme"}) for number in (3, 4))
+    engine = open_database(url)
+    answer = answer_compare(
+        engine, CompareQuestion(before, after, "ttft", "p50", looks=False), replay=False
+    )
+    engine.dispose()
+    assert answer.restart is not None
+    assert answer.restart.freedom == 6
+    assert answer.restart.log_sd is not None
+    assert answer.restart.log_sd < 0.3
+
+
+def slow_unless_acme(request: RequestTimeline) -> RequestTimeline:
+    """Return a request with its E2E as its TTFT, unless it is from the tenant acme."""
+    if request.tenant == "acme" or request.ttft_s is None:
+        return request
+    return replace(request, ttft_s=request.e2e_s)
 
 
 def test_engines_that_load_together_are_one_process() -> None:
