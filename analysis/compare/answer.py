@@ -14,7 +14,13 @@ from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
 from analysis.compare.decision import QUANTILES, CompareDecision, Criteria, decide, floor_of
 from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.processes import ComparedProcesses, effect_of, read_processes
-from analysis.compare.question import VERSION, CompareError, CompareQuestion, CompareSide
+from analysis.compare.question import (
+    PROCESS_LABELS,
+    VERSION,
+    CompareError,
+    CompareQuestion,
+    CompareSide,
+)
 from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
@@ -205,11 +211,16 @@ def _coefficients(
 ) -> Coefficients | None:
     work_intervals = []
     for side, of in zip(sides, (question.before, question.after), strict=True):
-        samples = samples_of(sample_table(engine, of.window))
+        table = sample_table(engine, of.window)
+        if VERSION in of.equals:
+            table = with_versions(engine, table, of.window, "at_unix_ns")
+        samples = samples_of(table)
         if not len(samples):
             return None
         names = set(side.requests.table["replica"].filter(pa.array(side.rows)).to_pylist())
-        mine = samples.replica.is_any(names)
+        # In the range, a replica may have restarted with another configuration or version.
+        labels = {name: of.equals[name] for name in PROCESS_LABELS if name in of.equals}
+        mine = samples.replica.is_any(names) & matching(table, labels)
         work_intervals.append(
             work_intervals_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns)
         )

@@ -18,7 +18,9 @@ VERSION: Final = "version"
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
 SIDES: Final = ("before", "after")
 """The names of the two sides of a comparison, as parameters."""
-SPLITS: Final = ("replica", "config", VERSION)
+PROCESS_LABELS: Final = ("config", VERSION)
+"""The labels whose value can change when a replica restarts."""
+SPLITS: Final = ("replica", *PROCESS_LABELS)
 """The labels by which the Compare page divides one range into two sides."""
 
 

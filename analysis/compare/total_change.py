@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from analysis.compare.decision import QUANTILES
 from analysis.compare.parts import percentile
-from analysis.compare.question import VERSION, CompareQuestion, CompareSide
+from analysis.compare.question import PROCESS_LABELS, VERSION, CompareQuestion, CompareSide
 from analysis.compare.versions import with_versions
 from analysis.compare.work_terms import METRICS
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
@@ -21,6 +21,7 @@ from analysis.window_replay import ReplayTraffic, replayed
 from replay.arrivals import FloatArray
 from replay.conditions import Conditions
 from replay.edits import Edits
+from telemetry.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ def _of_side(recorded: Recorded, side: CompareSide) -> Recorded:
     engines = [each for each in recorded.engines if chosen[each.rows].any()]
     if not engines:
         raise NotReplayableError("no requests with phases from the plugin on one side")
+    for each in engines:
+        known = {"config": each.start.config, VERSION: each.start.version}
+        for name in PROCESS_LABELS:
+            if known[name] != side.equals.get(name, known[name]):
+                # The engine's model is fitted to both processes.
+                raise NotReplayableError(
+                    f"replica {printable(each.replica, 63)} restarted with another {name} in the"
+                    " range; choose a range for each side"
+                )
     return replace(recorded, engines=engines, counted=chosen)
 
 

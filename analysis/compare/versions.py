@@ -16,13 +16,15 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart
 
 
-def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Table:
-    """Add the column `version` to requests.
+def with_versions(
+    engine: Engine, rows: pa.Table, window: Window, at: str = "received_unix_ns"
+) -> pa.Table:
+    """Add the column `version` to requests or engine samples.
 
     Args:
-        requests: with `replica` and `received_unix_ns`, within the window.
+        rows: with `replica` and the column `at`, within the window.
     """
-    return requests.append_column(VERSION, versions_of(requests, _starts(engine, window)))
+    return rows.append_column(VERSION, versions_of(rows, _starts(engine, window), at))
 
 
 def versions_in(engine: Engine, window: Window) -> list[str]:
@@ -30,23 +32,25 @@ def versions_in(engine: Engine, window: Window) -> list[str]:
     return sorted({each.version for each in _starts(engine, window) if each.version})
 
 
-def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
-    """The version that served each request, or null if it is unknown. Pure.
+def versions_of(
+    rows: pa.Table, starts: Iterable[EngineStart], at: str = "received_unix_ns"
+) -> pa.Array:
+    """The version of each row's server at the time `at`, or null if it is unknown. Pure.
 
-    A request before a replica's first known start has the version of that start.
+    A row before a replica's first known start has the version of that start.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):
         of_replica[start.replica].append(start)
-    names = np.asarray(requests["replica"].to_pylist(), dtype=object)
-    received_ns = np.asarray(requests["received_unix_ns"].to_numpy())
+    names = np.asarray(rows["replica"].to_pylist(), dtype=object)
+    at_ns = np.asarray(rows[at].to_numpy())
     found = np.full(names.size, None, dtype=object)
     for replica, mine in of_replica.items():
-        rows = np.flatnonzero(names == replica)
+        its = np.flatnonzero(names == replica)
         begun_ns = [each.at_unix_ns for each in mine]
-        places = np.searchsorted(begun_ns, received_ns[rows], side="right") - 1
+        places = np.searchsorted(begun_ns, at_ns[its], side="right") - 1
         versions = np.asarray([each.version for each in mine], dtype=object)
-        found[rows] = versions[np.maximum(places, 0)]
+        found[its] = versions[np.maximum(places, 0)]
     return pa.array(found, pa.string())
 
 

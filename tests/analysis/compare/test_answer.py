@@ -27,6 +27,7 @@ from tests.analysis.compare.two_windows import (
     simulated,
     store,
     store_canary,
+    store_restarted,
 )
 
 FAR = Window(10**18, 10**18 + 10**12)
@@ -197,6 +198,23 @@ def test_a_slower_canary_is_worse(canary: Engine, label: str, before: str, after
     assert answer.total.total_change_s > 0
     back = answer_compare(canary, CompareQuestion(sides[1], sides[0], "tpot"), replay=False)
     assert back.decision.verdict is CompareVerdict.BETTER
+
+
+@pytest.mark.parametrize("label", ["config", "version"])
+def test_a_restart_in_the_range_divides_the_steps_of_a_replica(tmp_path: Path, label: str) -> None:
+    """The same replicas served both sides, before and after a restart."""
+    start = simulated(START_S, 5, 1.0).starts[0]
+    values = {"config": (start.config, "beef"), "version": (start.version, "0.32.0")}[label]
+    whole = Window(BEFORE.from_unix_ns, AFTER.to_unix_ns)
+    before, after = (CompareSide(whole, {label: value}) for value in values)
+    for engine in opened(tmp_path, store_restarted):
+        answer = answer_compare(engine, CompareQuestion(before, after, "tpot"))
+        assert answer.decision.change_ratio == pytest.approx(0.2, abs=0.05)
+        assert answer.coefficients is not None
+        assert answer.coefficients.pace.value == pytest.approx(1.2, abs=0.02)
+        # A model of the server before the change would be fitted to both configurations.
+        assert answer.total.total_change_s is None
+        assert f"restarted with another {label}" in (answer.total.reason or "")
 
 
 def test_an_unknown_version_selects_nothing(canary: Engine) -> None:

@@ -106,6 +106,23 @@ def store_deploy(url: str, slower: float = 1.2) -> None:
     put(url, [before, replace(after, starts=starts)])
 
 
+def store_restarted(url: str, slower: float = 1.2) -> None:
+    """Store the same windows as `store`, but the second one has a new version and configuration."""
+    before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
+    put(
+        url,
+        [
+            before,
+            replace(
+                after,
+                requests=[replace(each, config="beef") for each in after.requests],
+                samples=[replace(each, config="beef") for each in after.samples],
+                starts=[replace(each, version="0.32.0", config="beef") for each in after.starts],
+            ),
+        ],
+    )
+
+
 def opened(folder: Path, fill: Callable[[str], object]) -> Iterator[Engine]:
     url = f"sqlite:///{folder / 'tailspan.db'}"
     fill(url)
