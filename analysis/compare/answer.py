@@ -21,7 +21,7 @@ from analysis.compare.question import (
     CompareQuestion,
     CompareSide,
 )
-from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
+from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, renamed, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
@@ -106,11 +106,12 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
-    groups = group_numbers([before.table, after.table], without=question.labels)
     chosen = [
         _rows_of_side(each, side)
         for each, side in zip((before, after), (question.before, question.after), strict=True)
     ]
+    ignored = renamed([*zip((before.table, after.table), chosen, strict=True)])
+    groups = group_numbers([before.table, after.table], without=[*question.labels, *ignored])
     if question.overlap:
         _refuse_common(before, after, chosen)
     ended, note = _settled(engine, question, before, chosen)

@@ -17,9 +17,9 @@ from analysis.compare.decision import MIN_COMPARED, MIN_REQUESTS
 from analysis.compare.expected_latency import ExpectedLatency
 from analysis.compare.matching import GroupedRequests, Matches, is_in_range_before, match, near
 from analysis.compare.parts import joined_groups
-from analysis.compare.sides import SideRequests
+from analysis.compare.sides import Groups, SideRequests
 from analysis.compare.work_terms import METRICS
-from replay.arrivals import BoolArray, FloatArray, IntArray
+from replay.arrivals import BoolArray, FloatArray
 
 _METRIC_OF: Final = {column: name for name, column in METRICS.items()}
 
@@ -44,7 +44,7 @@ class Chosen:
     """The requests of one side (before or after the change)."""
 
     requests: SideRequests
-    groups: IntArray
+    groups: Groups
     rows: BoolArray
 
 

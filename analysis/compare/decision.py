@@ -249,7 +249,7 @@ def _uncompared(found: SideComparison) -> list[tuple[int, str]]:
     was, now = (float(np.median(each.running)) for each in (found.before, found.after))
     far = found.known_group & found.seen & ~found.comparable
     kinds = [
-        (~found.known_group, "have a new tenant, route or adapter"),
+        (~found.known_group, "have a new model, tenant, route or adapter"),
         (
             found.known_group & ~found.seen,
             "are larger, or shared their engine with more work, than any request before"

@@ -18,10 +18,13 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined into one group."""
-REST: Final = -1
-NEW: Final = -2
-"""The group number of all requests whose tenant, route and adapter are new after the change."""
+"""Groups of a model with fewer requests before the change are joined into one group."""
+NEW: Final = -1
+"""The group number of all requests whose group (model, tenant, route and adapter) is new after the
+change."""
+REST: Final = -2
+"""The number of the joined group of model 0. The joined group of model m has the number
+`REST` − m."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold."""
 
@@ -33,8 +36,10 @@ class ObservedRequests:
     at_s: FloatArray
     value_s: FloatArray
     group: IntArray
-    """(n,) the number of each request's group: tenant, route and adapter. A group has the same
-    number on both sides."""
+    """(n,) the number of each request's group: model, tenant, route and adapter. A group has the
+    same number on both sides."""
+    model: IntArray
+    """(n,) the number of each request's model, from 0."""
     mix: FloatArray
     """(n, j) the amount of each kind of work of the request itself. The first column is 1."""
     load: FloatArray
@@ -105,12 +110,12 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(
     before: ObservedRequests, after: ObservedRequests
 ) -> tuple[ObservedRequests, ObservedRequests]:
-    """Join the groups with few requests before the change into one group."""
+    """Join the groups with few requests before the change into one group for each model."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
     def joined(side: ObservedRequests) -> ObservedRequests:
-        small = np.where(np.isin(side.group, groups), REST, NEW)
+        small = np.where(np.isin(side.group, groups), REST - side.model, NEW)
         return replace(side, group=np.where(np.isin(side.group, kept), side.group, small))
 
     return joined(before), joined(after)

@@ -18,7 +18,7 @@ from analysis.compare.attainment import Chosen
 from analysis.compare.decision import Criteria
 from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
 from analysis.compare.question import CompareQuestion
-from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
+from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, renamed, requests_of
 from analysis.what_if import matching
 from replay.arrivals import BoolArray
 from store.queries import Window, request_table
@@ -135,8 +135,10 @@ def effect_of(
 ) -> ProcessEffect:
     """The effect of a restart on a percentile. Pure."""
     flat = [each for kind in found.kinds for each in kind]
+    sides = [(before.requests.table, before.rows)]
+    sides += [(each.requests.table, each.rows) for each in flat]
     numbers = group_numbers(
-        [before.requests.table, *(each.requests.table for each in flat)], without=question.labels
+        [table for table, _ in sides], without=[*question.labels, *renamed(sides)]
     )
     observed = iter(
         [

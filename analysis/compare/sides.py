@@ -5,7 +5,7 @@ The input has all requests of the engines. Requests that are not compared also t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,21 @@ from analysis.compare.work_terms import METRICS, load_terms, mix_terms
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 COLUMNS: Final = (
-    *("received_unix_ns", "replica", "engine", "tenant", "route", "lora", "outcome", "source"),
+    *("received_unix_ns", "replica", "engine", "model", "tenant", "route", "lora"),
+    *("outcome", "source"),
     *("frontend_s", "queue_s", "prefill_s", "decode_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "streamed"),
 )
-GROUPED: Final = ("tenant", "route", "lora")
+MODEL: Final = "model"
+GROUPED: Final = (MODEL, "tenant", "route", "lora")
 _NS: Final = 10**9
+
+
+class Groups(NamedTuple):
+    """The groups of n requests."""
+
+    number: IntArray
+    model: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +50,7 @@ class SideRequests:
         return np.asarray(self.table["received_unix_ns"].to_numpy())
 
     def observed(
-        self, metric: str, groups: IntArray, chosen: BoolArray
+        self, metric: str, groups: Groups, chosen: BoolArray
     ) -> tuple[ObservedRequests, IntArray]:
         """Return the chosen requests with a known latency, and their row numbers in the table.
 
@@ -50,7 +59,7 @@ class SideRequests:
 
         Args:
             metric: a key of `METRICS`.
-            groups: (n,) from `group_numbers`.
+            groups: from `group_numbers`.
         """
         value_s = _floats(self.table, METRICS[metric])
         mix = mix_terms(metric, self.instants)
@@ -63,7 +72,8 @@ class SideRequests:
         found = ObservedRequests(
             at_s=self.instants.received_s,
             value_s=value_s,
-            group=groups,
+            group=groups.number,
+            model=groups.model,
             mix=mix,
             load=load,
             running=self.around.running,
@@ -108,10 +118,10 @@ def requests_of(table: pa.Table) -> SideRequests:
     return SideRequests(table, instants, shared_work(instants), received_s + e2e_s)
 
 
-def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
-    """A group number for each request.
+def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[Groups]:
+    """The numbers of each request's group and model.
 
-    Requests with the same tenant, route and adapter have the same number in all tables.
+    Requests with the same model, tenant, route and adapter have the same number in all tables.
 
     Args:
         without: labels that select the sides. Groups ignore them, because their values differ
@@ -119,9 +129,23 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])
-    columns = [pc.fill_null(whole[name].cast(pa.string()), "") for name in names]
+    columns = {name: pc.fill_null(whole[name].cast(pa.string()), "") for name in names}
     ends = np.cumsum([each.num_rows for each in tables])[:-1]
-    return np.split(_codes(columns, whole.num_rows), ends)
+    numbers = np.split(_codes([*columns.values()], whole.num_rows), ends)
+    of_model = [column for name, column in columns.items() if name == MODEL]
+    models = np.split(_codes(of_model, whole.num_rows), ends)
+    return [Groups(*each) for each in zip(numbers, models, strict=True)]
+
+
+def renamed(sides: Sequence[tuple[pa.Table, BoolArray]]) -> list[str]:
+    """Labels that groups must ignore, because a change gave the model another name.
+
+    Args:
+        sides: the requests before the change, then other requests, each with the selected rows.
+    """
+    names = [set(table[MODEL].filter(pa.array(rows)).unique().to_pylist()) for table, rows in sides]
+    new = any(each and not each & names[0] for each in names[1:])
+    return [MODEL] if names[0] and new else []
 
 
 def _codes(columns: Sequence[pa.ChunkedArray], size: int) -> IntArray:

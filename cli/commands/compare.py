@@ -102,8 +102,8 @@ def compare(
     and the rest (--before-where, --after-where).
 
     The difference of the percentile is the sum of mix (the requests differ), load (the other work
-    on the engines differs) and change (the rest). Requests are matched by tenant, route, adapter
-    and work; output lengths are not matched, because a change can affect them.
+    on the engines differs) and change (the rest). Requests are matched by model, tenant, route,
+    adapter and work; output lengths are not matched, because a change can affect them.
 
     The verdict is about the change: worse, better, no_worse (within the margin) or undecided. If
     the range after the change begins at a fixed time, the interval is valid for any number of runs.

@@ -23,6 +23,7 @@ def observed(
         at_s=np.arange(number) / 10,
         value_s=value_s * chance.lognormal(0, 0.05, number),
         group=chance.integers(0, groups, number),
+        model=np.zeros(number, dtype=np.int64),
         mix=np.stack([np.ones(number), tokens], axis=1),
         load=running[:, None],
         running=running,

@@ -28,6 +28,7 @@ from tests.analysis.compare.two_windows import (
     store,
     store_canary,
     store_restarted,
+    store_two_models,
 )
 
 FAR = Window(10**18, 10**18 + 10**12)
@@ -112,6 +113,30 @@ def test_two_tenants_of_one_range_are_compared(engine: Engine) -> None:
     found = answer_compare(
         engine, CompareQuestion(sides[0], sides[1], "tpot"), replay=False
     ).decision
+    assert found.compared_ratio > 0.9
+
+
+def test_another_share_of_models_is_mix(tmp_path: Path) -> None:
+    """The large model is slower, and gets more of the traffic. No server changed."""
+    for engine in opened(tmp_path, store_two_models):
+        found = answer_compare(
+            engine,
+            CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), "tpot", "p50"),
+            replay=False,
+        ).decision
+    assert found.parts is not None
+    assert found.parts.after_s > 1.5 * found.parts.before_s
+    assert found.parts.mix_s == pytest.approx(found.parts.after_s - found.parts.before_s, rel=0.1)
+    assert found.verdict is not CompareVerdict.WORSE
+
+
+def test_a_model_that_has_another_name_after_a_change_is_compared(tmp_path: Path) -> None:
+    for engine in opened(tmp_path, lambda url: store_two_models(url, quantised=True)):
+        found = answer_compare(
+            engine,
+            CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), "tpot", "p50"),
+            replay=False,
+        ).decision
     assert found.compared_ratio > 0.9
 
 

@@ -89,7 +89,8 @@ def test_requests_that_are_not_compared_are_named() -> None:
     )
     assert found.verdict is CompareVerdict.NO_WORSE
     assert found.compared_ratio < 0.81
-    assert any(each == "20.0% have a new tenant, route or adapter" for each in found.uncompared)
+    named = "20.0% have a new model, tenant, route or adapter"
+    assert any(each == named for each in found.uncompared)
     assert f"Not compared: {found.uncompared[0]}" in compared(found)
     assert compared(found).startswith("80% of the requests")
     most = replace(found, compared_ratio=0.9999)

@@ -123,6 +123,49 @@ def store_restarted(url: str, slower: float = 1.2) -> None:
     )
 
 
+def store_two_models(url: str, quantised: bool = False) -> None:
+    """Store two windows of a small and a large model.
+
+    Before the change, the small model has two replicas and the large model has one. After it, the
+    small model has one and the large model has two. With `quantised`, both models have other names
+    after the change.
+    """
+    put(
+        url,
+        [
+            served(start_s, seed, model, replicas, "-fp8" if quantised and after else "")
+            for start_s, seed, after in ((START_S, 5, False), (START_S + 600, 6, True))
+            for model, replicas in (("small", 1 if after else 2), ("large", 2 if after else 1))
+        ],
+    )
+
+
+def served(start_s: int, seed: int, model: str, replicas: int, suffix: str) -> Dataset:
+    """Return the window of a model with one or two replicas. Each has three requests/s."""
+    # With equal seeds, the requests of both models would have equal ids.
+    seed, slower = (seed, 1.0) if model == "small" else (seed + 10, 2.0)
+    data = simulated(start_s, seed, slower)
+    names = {f"sim-{number}": f"{model}-{number}" for number in range(replicas)}
+    return replace(
+        data,
+        requests=[
+            replace(each, replica=names[each.replica], model=f"{model}{suffix}")
+            for each in data.requests
+            if each.replica in names
+        ],
+        samples=[
+            replace(each, replica=names[each.replica])
+            for each in data.samples
+            if each.replica in names
+        ],
+        starts=[
+            replace(each, replica=names[each.replica])
+            for each in data.starts
+            if each.replica in names
+        ],
+    )
+
+
 def opened(folder: Path, fill: Callable[[str], object]) -> Iterator[Engine]:
     url = f"sqlite:///{folder / 'tailspan.db'}"
     fill(url)

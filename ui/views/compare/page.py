@@ -17,9 +17,9 @@ from ui.views.compare.read import CompareData, read_compare, sides_of
 PARTS_HELP: Final = (
     "The difference is the sum of three parts. Mix: other requests, such as longer prompts or "
     "another tenant. Load: other work on the engines. Change: the difference between requests "
-    "of the same tenant, route and adapter with about the same work. The length of the output "
-    "is not matched, because a change can affect it. With a fixed start, the 95 % interval "
-    "stays valid however often you look."
+    "of the same model, tenant, route and adapter with about the same work. The length of the "
+    "output is not matched, because a change can affect it. With a fixed start, the 95 % "
+    "interval stays valid however often you look."
 )
 CURVE_HELP: Final = (
     "By the running requests at arrival: the percentile after the change, and the one that "
