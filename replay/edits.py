@@ -293,9 +293,16 @@ def edited_arrivals(
         chance: random generator that chooses the requests to copy or drop, and the times of copies.
 
     Raises:
-        EditError: a rate names a tenant without requests, or the edited traffic has too many
-            requests.
+        EditError: a rate names a tenant without requests, the edited traffic has too many requests,
+            or the acceptance of drafted tokens is unknown.
     """
+    asked = {name.replace("-", "_") for name in edits.arguments or {}}
+    drafts = engine.num_speculative_tokens if "num_speculative_tokens" in asked else 0
+    if drafts and arrivals.acceptance is None:
+        raise EditError(
+            f"num_speculative_tokens: {drafts}; allowed: 0, because a recorded engine drafts no"
+            " tokens, so the share of accepted tokens is unknown"
+        )
     rows = np.arange(len(arrivals))
     users = rows if arrivals.prefixes is None else arrivals.prefixes.users()
     received_s = arrivals.received_s

@@ -185,3 +185,14 @@ def test_edits_are_read_as_they_are_listed() -> None:
 def test_a_text_that_is_not_an_edit_is_an_error(text: str, reason: str) -> None:
     with pytest.raises(EditError, match=reason):
         edits_of([text])
+
+
+@pytest.mark.parametrize("name", ["num_speculative_tokens", "num-speculative-tokens"])
+def test_speculation_needs_a_recorded_share_of_accepted_tokens(name: str) -> None:
+    """Without a recorded share, every drafted token would count as rejected."""
+    edits = Edits(arguments={name: "4"})
+    engine = edited_engine(EngineConfig(), edits.arguments or {})
+    with pytest.raises(EditError, match="4; allowed: 0, because a recorded engine drafts"):
+        edited(edits, engine)
+    off = Edits(arguments={name: "0"})
+    assert len(edited(off, edited_engine(EngineConfig(), off.arguments or {}))) == 1_000
