@@ -15,12 +15,18 @@ from analysis.compare.parts import percentile
 from analysis.compare.question import PROCESS_LABELS, VERSION, CompareQuestion, CompareSide
 from analysis.compare.versions import with_versions
 from analysis.compare.work_terms import METRICS
-from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
+from analysis.recorded_traffic import (
+    NotReplayableError,
+    Recorded,
+    RecordedEngine,
+    read_recorded,
+)
 from analysis.what_if import MAX_ERROR, matching
 from analysis.window_replay import ReplayTraffic, replayed
 from replay.arrivals import FloatArray
 from replay.conditions import Conditions
 from replay.edits import Edits
+from replay.server_model import ServerModel
 from telemetry.printable import printable
 
 
@@ -94,10 +100,7 @@ def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
     models = {(each.replica, each.engine): each.model for each in server.engines}
     spare = [each.model for each in server.engines]
     engines = [
-        replace(
-            each,
-            model=models.get((each.replica, each.engine), spare[number % len(spare)]),
-        )
+        _on_model(each, models.get((each.replica, each.engine), spare[number % len(spare)]))
         for number, each in enumerate(traffic.engines)
     ]
     run = replayed(
@@ -115,6 +118,21 @@ def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
     found = np.full(traffic.requests.num_rows, np.nan)
     found[run.source] = run.values[column]
     return found
+
+
+def _on_model(traffic: RecordedEngine, model: ServerModel) -> RecordedEngine:
+    """Replace the model of an engine, if the recorded requests contain all that the model needs."""
+    drafts = model.engine.num_speculative_tokens
+    if drafts and traffic.arrivals.acceptance is None:
+        raise NotReplayableError(
+            "speculative decoding was switched off, so the share of accepted tokens without the"
+            " change is unknown"
+        )
+    if model.engine.enable_prefix_caching and not traffic.model.engine.enable_prefix_caching:
+        raise NotReplayableError(
+            "prefix caching was switched off, so the cached tokens without the change are unknown"
+        )
+    return replace(traffic, model=model)
 
 
 def _percentile(of: Recorded, values: FloatArray, q: float) -> float | None:
