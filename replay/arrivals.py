@@ -201,11 +201,20 @@ class Arrivals:
         if self.after is None or not (self.after >= 0).any():
             return self.after if self.after is None else self.after[rows]
         found = np.full(len(rows), -1, dtype=np.int64)
+        if not len(rows):
+            return found
         moved_s = received_s - self.received_s[rows]
-        latest: dict[int, int] = {}
-        for place, row in enumerate(rows.tolist()):
-            before = latest.get(int(self.after[row]), -1)
-            if before >= 0 and abs(moved_s[before] - moved_s[place]) < SAME_S:
-                found[place] = before
-            latest[row] = place
+        ticks = np.rint((moved_s - moved_s.min()) / SAME_S).astype(np.int64) + 1
+        width = int(ticks.max()) + 2
+        keys, places = rows * width + ticks, np.arange(len(rows))
+        order = np.argsort(keys, kind="stable")
+        before = self.after[rows]
+        # Rounding can put two equal durations into neighbouring ticks.
+        for near in (0, -1, 1):
+            wanted = before * width + ticks + near
+            at = np.minimum(np.searchsorted(keys[order], wanted), len(rows) - 1)
+            place = order[at]
+            same = (keys[place] == wanted) & (np.abs(moved_s[place] - moved_s) < SAME_S)
+            linked = (before >= 0) & (found < 0) & same & (place < places)
+            found[linked] = place[linked]
         return found

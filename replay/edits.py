@@ -304,7 +304,7 @@ def edited_arrivals(
             " tokens, so the share of accepted tokens is unknown"
         )
     rows = np.arange(len(arrivals))
-    users = rows if arrivals.prefixes is None else arrivals.prefixes.users()
+    users = _users(arrivals)
     received_s = arrivals.received_s
     for rate in edits.rates:
         its = np.ones(len(rows), dtype=bool)
@@ -329,6 +329,19 @@ def edited_arrivals(
     return chosen, rows
 
 
+def _users(arrivals: Arrivals) -> IntArray:
+    """Return a number that identifies each request's user: (n,).
+
+    A client that waits for each response is one user.
+    """
+    count = len(arrivals)
+    users = np.arange(count) if arrivals.prefixes is None else arrivals.prefixes.users()
+    if arrivals.after is not None:
+        for row in np.flatnonzero(arrivals.after >= 0).tolist():
+            users[row] = users[arrivals.after[row]]
+    return users
+
+
 def _scaled(
     rows: IntArray,
     received_s: FloatArray,
@@ -342,12 +355,15 @@ def _scaled(
 
     All requests of a user are copied or dropped together. The first copies of a user's requests are
     all moved by the same time. The second copies are moved by another time, and so on. So
-    conversations stay intact.
+    conversations and closed loops stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
     known, user = np.unique(users[its], return_inverse=True)
-    copies[its] = whole + (chance.random(len(known)) < factor - whole)[user.reshape(-1)]
+    # The number of users is exact, because a tenant may have only a few waiting clients.
+    more = np.floor(len(known) * (factor - whole) + chance.random())
+    chosen = chance.permutation(len(known)) < more
+    copies[its] = whole + chosen[user.reshape(-1)]
     places = np.repeat(np.arange(len(rows)), copies)
     number = np.arange(len(places)) - np.repeat(np.cumsum(copies) - copies, copies)
     pairs = users[places] * (copies.max(initial=0) + 1) + number

@@ -79,6 +79,29 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
     assert np.mean(in_order) > 0.95
 
 
+@pytest.mark.parametrize("factor", [0.5, 1.5, 2.0])
+def test_a_rate_adds_or_drops_whole_waiting_clients(factor: float) -> None:
+    """A copied client also waits for each response."""
+    number, clients = 1_000, 4
+    after = np.arange(number) - clients
+    after[:clients] = -1
+    recorded = replace(arrivals(number), after=after, think_s=np.zeros(number))
+    found, rows = edited_arrivals(
+        recorded,
+        Edits(rates=[RateEdit(factor=factor)]),
+        EngineConfig(),
+        FrontEndModel(),
+        TENANTS,
+        np.random.default_rng(3),
+    )
+    assert len(found) == number * factor
+    assert found.after is not None
+    linked = found.after >= 0
+    assert (rows[found.after[linked]] == after[rows[linked]]).all()
+    # Only at the ends of the recording, the order of a client's requests changes.
+    assert linked.mean() > 0.9
+
+
 def test_a_tenants_rate_does_not_change_the_other_rates() -> None:
     found = edited(Edits(rates=[RateEdit(factor=4.0, tenant="umbrella")]))
     assert found.tenant is not None
