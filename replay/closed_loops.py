@@ -2,7 +2,7 @@
 
 If the server becomes slower, waiting clients send fewer requests per second. The recorded arrival
 times of waiting clients are therefore not valid for a changed server. The clients of a tenant are
-treated as waiting clients if three conditions hold:
+treated as waiting clients if four conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. If requests
   arrive independently of each other (Poisson arrivals), the variance of this number equals its
@@ -11,6 +11,8 @@ treated as waiting clients if three conditions hold:
 - The pause between a response and the next request is not shorter after a longer response. A client
   that sends requests at fixed times fails this condition: the longer the response takes, the less
   time remains until the next fixed time.
+- The times between arrivals vary. A load generator with a constant rate fails this condition, even
+  if many of its requests are in flight.
 """
 
 from dataclasses import dataclass
@@ -31,6 +33,9 @@ MIN_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. At low request rates, the ratio of variance to mean is
 near 1 for waiting clients and for independent clients. So they cannot be distinguished."""
 MAX_CORRELATION: Final = -0.5
+MIN_VARIATION: Final = 0.2
+"""Minimum ratio of standard deviation to mean of the times between arrivals. At a constant rate,
+the ratio is 0. If two or more clients wait for responses of different lengths, it is near 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,11 @@ def _waits(
     in_flight = (begun - ended)[known]
     latency_s = (ended_s - received_s)[before[known]]
     pauses_s = pause_s[known]
+    apart_s = np.diff(received_s)
     return bool(
         in_flight.mean() >= MIN_IN_FLIGHT
         and in_flight.var() <= MAX_DISPERSION * in_flight.mean()
+        and apart_s.std() >= MIN_VARIATION * apart_s.mean()
         and np.median(pauses_s) <= np.median(latency_s)
         and _correlation(pauses_s, latency_s) >= MAX_CORRELATION
     )

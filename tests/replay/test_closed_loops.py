@@ -71,6 +71,16 @@ def test_a_schedule_at_fixed_times_is_not_a_closed_loop() -> None:
     assert closed_loops(received_s, ended_s, np.zeros(200, int)).tenants == ()
 
 
+@pytest.mark.parametrize("rate_per_s", [3.0, 10.0, 40.0])
+def test_a_constant_rate_with_many_requests_in_flight_is_not_a_closed_loop(
+    rate_per_s: float,
+) -> None:
+    chance = np.random.default_rng(1)
+    received_s = np.arange(400) / rate_per_s + chance.normal(0, 0.002, 400)
+    ended_s = received_s + chance.lognormal(0.0, 0.2, 400)
+    assert closed_loops(received_s, ended_s, np.zeros(400, int)).tenants == ()
+
+
 def test_each_tenant_is_judged_alone() -> None:
     one, other = waiting(4, 200, 0.0), independent(5.0, 200)
     received_s = np.concatenate([one[0], other[0]])
