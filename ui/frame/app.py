@@ -170,7 +170,7 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident in the address.
+    """Draw the page again with the incident in the address.
 
     The address does not change. A changed address would require the reader to press Back twice.
     """
@@ -181,9 +181,9 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
         shown = replace(context, page=page, view=found.view)
         choose: Callable[..., View] | None = getattr(module_of(page), "for_incident", None)
         view = choose(shown, found.row) if choose and found.row else found.view
-    navigation.resolve(view)
     if found.notice is not None:
         navigation.warn(found.notice)
+    navigation.resolve(view)
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:

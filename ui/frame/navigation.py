@@ -106,8 +106,12 @@ def go(view: View) -> None:
 
 
 def resolve(view: View) -> None:
-    """Show an incident's view without changing the address."""
+    """Draw the page again with an incident's view, without changing the address.
+
+    The links to other pages were drawn before, without the incident's range.
+    """
     st.session_state[_VIEW] = view
+    st.rerun()
 
 
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:

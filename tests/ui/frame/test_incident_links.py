@@ -17,7 +17,7 @@ from cli.main import tailspan
 from tests.alerts.probe_objective import DOCUMENT
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import burned
-from tests.ui.opening import Database, Open, markup
+from tests.ui.opening import Database, Open, markup, navigation
 from ui.frame import address
 from ui.frame.view import View
 
@@ -103,6 +103,18 @@ def test_the_incident_of_a_group_opens_with_its_filters(
     if reported["verdict_sentence"] is not None:
         assert html.escape(reported["verdict_sentence"]) in content
     assert markup(page(url, **asked)) == content
+
+
+def test_links_to_other_pages_have_the_incidents_range(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    links = navigation(followed(page, url, "chat", BEGAN_S + 60))
+    for key, query in links.items():
+        assert (query["from"], query["to"]) == (str(BEGAN_S), str(START_S + 1_200)), key
+    opened = page(url, **{"page": "requests", **links["requests"]})
+    assert opened.title[0].value == "Requests"
 
 
 def test_open_incidents_end_now(page: Open, database: Database, incident: Any, files: Path) -> None:
