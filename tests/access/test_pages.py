@@ -151,6 +151,21 @@ def test_pages_show_what_a_role_allows(explorer: Explorer, fleet: Fleet) -> None
     assert "does not allow costs" in explorer.open(page="cost", **flood)
 
 
+def test_an_slo_that_counts_hidden_requests_is_not_shown(explorer: Explorer, fleet: Fleet) -> None:
+    past = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
+    explorer.sign_in("sre")
+    everything_ = explorer.open(page="slos", **past)
+    assert "5 SLOs" in everything_
+    assert "compliance_chat" in everything_
+    explorer.sign_in("mine")
+    shown = explorer.open(page="slos", **past)
+    assert "2 SLOs" in shown
+    assert "compliance_mine-only" in shown
+    assert "compliance_chat" not in shown
+    link = explorer.open(page="root-cause", incident="chat")
+    assert "one of these SLOs: grouped, mine-only" in link
+
+
 def test_a_deploy_is_not_judged_from_a_part_of_the_requests(
     explorer: Explorer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
-        found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
+        found = incident_links.find(engine, context.view, context.objectives.visible, now_unix_ns)
         page = BY_KEY[found.view.page]
         shown = replace(context, page=page, view=found.view)
         choose: Callable[..., View] | None = getattr(module_of(page), "for_incident", None)

@@ -14,6 +14,7 @@ from alerts.objectives import GoodEvents, Goodput, Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 from analysis.access.evidence import thresholds_for
+from analysis.access.visible_objectives import visible_objectives
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
@@ -22,19 +23,31 @@ _PARSED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives in the files, and their errors. If the files cannot be read, `problem` is the
-    reason."""
+    """The objectives in the files, and their errors.
+
+    Attributes:
+        parsed: the objectives whose thresholds may be compared with the visible requests.
+        problem: the reason why the files cannot be read, or None.
+        hidden: names of the objectives in `parsed` that the reader may not see, because they count
+            requests that are hidden from this reader.
+    """
 
     texts: Mapping[str, str]
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
     problem: str | None = None
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def visible(self) -> tuple[Objective, ...]:
+        """The objectives that the reader may see."""
+        return tuple(each for each in self.parsed if each.name not in self.hidden)
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan counts. Prometheus evaluates all other objectives."""
-        return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
+        """The visible objectives that Tailspan counts. Prometheus evaluates all others."""
+        return [each for each in self.visible if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -55,14 +68,17 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
-    """The objectives that the reader of this restricted database may see.
+    """The objectives for the reader of this restricted database.
 
     If the reader may not see all requests, the texts of the files are omitted.
     """
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return objectives
-    return Objectives({}, thresholds_for(engine, objectives.parsed), problem=objectives.problem)
+    compared = thresholds_for(engine, objectives.parsed)
+    visible = {each.name for each in visible_objectives(engine, objectives.parsed)}
+    hidden = frozenset(each.name for each in compared if each.name not in visible)
+    return Objectives({}, compared, problem=objectives.problem, hidden=hidden)
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:

@@ -165,7 +165,7 @@ def _errors(objectives: Objectives) -> None:
 
 
 def _no_objective(objectives: Objectives) -> None:
-    others = [each for each in objectives.parsed if each not in objectives.counted]
+    others = [each for each in objectives.visible if each not in objectives.counted]
     if others:
         names = ", ".join(wording.for_html(each.name) for each in others)
         st.html(

@@ -74,14 +74,15 @@ def show(context: Context, found: SlosData) -> None:
 
 
 def _objectives(context: Context, found: SlosData) -> None:
-    objectives = context.objectives.parsed
+    objectives = context.objectives.visible
     if not objectives:
         remedy = "Correct the errors below, or use <code>tailspan up --objectives FILE</code>."
         paragraph(f"<b>No SLO is defined.</b> {remedy}", "headline")
         return
     sentence = words.sentence(found.slos.states, len(objectives))
-    where = f"Defined in {_files(context.objectives)}."
-    st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
+    files = _files(context.objectives)
+    where = f"<p class='note'>Defined in {files}.</p>" if files else ""
+    st.html(f"<p class='headline'>{sentence}</p>{where}")
     controls.setting("by", "Compliance by", STEPS, "by {}".format)
     silent_s = context.silence_s(found.newest_unix_ns)
     states = {each.objective.name: each for each in found.slos.states}
