@@ -117,6 +117,7 @@ def compare(
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
+    from analysis.access.evidence import thresholds_for
     from analysis.compare.answer import answer_compare
     from analysis.compare.as_json import as_json
     from analysis.compare.question import SIDE_LABELS, CompareError, CompareQuestion, CompareSide
@@ -151,8 +152,9 @@ def compare(
         for window, each in zip(ranges, labels, strict=True)
     ]
     try:
+        compared = thresholds_for(selection.engine, known)
         question = CompareQuestion(
-            sides[0], sides[1], metric, quantile, margin, not one_look, known
+            sides[0], sides[1], metric, quantile, margin, not one_look, compared
         )
         with nullcontext() if fast else replaying(1):
             answer = answer_compare(selection.engine, question, replay=not fast)

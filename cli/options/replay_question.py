@@ -26,6 +26,7 @@ def replay_question(
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
+    from analysis.access.evidence import thresholds_for
     from analysis.cost import engines_usd_per_hour
     from analysis.what_if import WhatIfQuestion
 
@@ -34,7 +35,8 @@ def replay_question(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     usd = engines_usd_per_hour(selection.engine, selection.window, prices_of(prices))
-    return WhatIfQuestion(selection.window, edits, selection.equals, known, usd)
+    compared = thresholds_for(selection.engine, known)
+    return WhatIfQuestion(selection.window, edits, selection.equals, compared, usd)
 
 
 def print_compiling() -> None:

@@ -1,9 +1,11 @@
+import json
+
 import pytest
 
 from analysis.access.roles_file import Roles
 from store.access.access import Access
 from tests.access.fleet import Fleet
-from tests.access.questions import others
+from tests.access.questions import documented, others
 from tests.access.scanning import leaks
 from tests.access.table import COLUMNS, ENVIRONMENT, PAGE, answer_and_cell, rows, written
 
@@ -31,3 +33,16 @@ def test_no_other_answer_has_what_the_role_does_not_allow(
     for name, given in others(fleet):
         text, _ = answer_and_cell(name, given, access)
         assert not leaks(fleet, role, text, repr(given)), (name, given, text[:2_000])
+
+
+def test_a_prediction_has_only_the_slos_whose_thresholds_a_role_may_compare(
+    fleet: Fleet, roles: Roles
+) -> None:
+    """The role "model" may not see all requests of any of these SLOs."""
+    given = documented(fleet)["`what-if`"][1]
+    found = {}
+    for role in ("sre", "model"):
+        text, _ = answer_and_cell("what-if", given, Access.of([roles.by_name[role].grant]))
+        found[role] = {each["slo"] for each in json.loads(text)["objectives"]}
+    assert found["sre"] == {"chat", "grouped", "hiddenco-only", "mine-only"}
+    assert found["model"] == {"chat", "grouped"}
