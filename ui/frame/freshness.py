@@ -29,7 +29,8 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
     parts = [f"<span class='{state}'{drawn}>{state}</span>"]
     if newest_unix_ns is not None:
         newest = min(newest_unix_ns, context.window.to_unix_ns)
-        parts.append(f"data as of {wording.clock(newest, context.zone)}")
+        at = wording.clock_or_date(newest, context.zone, context.now_unix_ns)
+        parts.append(f"data as of {at}")
         if silent is not None:
             parts.append(f"no data for {wording.span(silent)}")
     parts.append(wording.zone_name(context.zone, context.window.to_unix_ns))

@@ -159,6 +159,12 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
+def clock_or_date(unix_ns: int, zone: tzinfo, day_of_unix_ns: int) -> str:
+    """Format the time of day. It has a date, unless it is on the day of the other instant."""
+    same_day = clock(unix_ns, zone, date=True)[:10] == clock(day_of_unix_ns, zone, date=True)[:10]
+    return clock(unix_ns, zone, date=not same_day)
+
+
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
     """The page's time zone, such as `times in Europe/Berlin, UTC+01:00`."""
     offset = zone_offset(zone, unix_ns)

@@ -29,6 +29,7 @@ def test_a_past_range_is_not_stale(page: Open, database: Database, incident: Any
     shown = markup(page(url, page="overview", **{"from": str(began), "to": str(began + 1_200)}))
     assert "No data" not in shown
     assert "class='paused'>paused" in shown
+    assert re.search("data as of [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} ", shown)
 
 
 def test_old_data_that_arrives_is_no_outage(

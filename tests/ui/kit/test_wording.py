@@ -57,6 +57,13 @@ def test_a_span_has_at_most_two_units() -> None:
     ]
 
 
+def test_a_time_of_another_day_has_its_date() -> None:
+    """The days are those of the reader's zone."""
+    tokyo, at = ZoneInfo("Asia/Tokyo"), 1_763_635_452 * 10**9
+    assert wording.clock_or_date(at, UTC, at + 12 * 3_600 * 10**9) == "10:44:12"
+    assert wording.clock_or_date(at, tokyo, at + 12 * 3_600 * 10**9) == "2025-11-20 19:44:12"
+
+
 def test_a_time_is_in_the_readers_zone() -> None:
     at = 1_763_635_452_000_000_000
     assert wording.clock(at, UTC) == "10:44:12"

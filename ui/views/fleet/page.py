@@ -19,8 +19,6 @@ from ui.views.fleet import charts, roofline, starts, table, words
 from ui.views.fleet.read import FleetData, read_fleet
 from ui.views.fleet.replicas import ReplicaRow
 
-DAY_S: Final = 86_400
-
 TABLE_HELP: Final = (
     "Replicas with problems come first. Numbers cover the range: the maximum for waiting, "
     "running, KV cache and longest step, the minimum for the clock, otherwise the mean. The "
@@ -92,7 +90,6 @@ def _replicas(context: Context, found: FleetData) -> None:
             fleet,
             lambda replica: _href(view, replica),
             zone,
-            dated=context.length_s > DAY_S,
             has_gpus=found.has_gpus,
         )
         _replicas_not_drawn(fleet.replicas[table.MAX_REPLICAS :])

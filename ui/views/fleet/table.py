@@ -36,10 +36,9 @@ def show(
     href: Callable[[ReplicaRow], str],
     zone: tzinfo,
     *,
-    dated: bool,
     has_gpus: bool,
 ) -> None:
-    """Draw the first `MAX_REPLICAS` replicas. If `dated` is set, times have a date."""
+    """Draw the first `MAX_REPLICAS` replicas."""
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
@@ -48,7 +47,7 @@ def show(
     )
     data = {
         "columns": columns(has_gpus=has_gpus),
-        "rows": rows(fleet, href, zone, dated=dated),
+        "rows": rows(fleet, href, zone),
     }
     component(key="fleet", data=data)
 
@@ -99,7 +98,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 
 
 def rows(
-    fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
+    fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo
 ) -> list[dict[str, Any]]:
     """A row for each replica, with texts, and lines with values from 0 to 1.
 
@@ -107,6 +106,7 @@ def rows(
     """
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
+    end_unix_ns = fleet.bins.first_unix_ns + fleet.bins.count * fleet.bins.width_ns - 1
     return [
         {
             "name": {
@@ -119,7 +119,7 @@ def rows(
                 for problem in replica.problems
             ],
             "ttft": _ttft(replica),
-            "since": _start_cell(replica, zone, dated),
+            "since": _start_cell(replica, zone, end_unix_ns),
             **{key: _cell(replica, MEASURES[key], tops[key]) for key in _RANK},
         }
         for replica in shown
@@ -175,12 +175,13 @@ def _ttft(replica: ReplicaRow) -> dict[str, Any]:
     }
 
 
-def _start_cell(replica: ReplicaRow, zone: tzinfo, dated: bool) -> dict[str, Any]:
+def _start_cell(replica: ReplicaRow, zone: tzinfo, end_unix_ns: int) -> dict[str, Any]:
     began = replica.facts.began_unix_ns
     if began is None:
         return {"text": wording.UNKNOWN, "title": "Not reported."}
     cell = {
-        "text": wording.clock(began, zone, date=dated)[-8:],
+        # The column has space for a time or a date. The title has both.
+        "text": wording.clock_or_date(began, zone, end_unix_ns)[:10],
         "title": f"since {wording.clock(began, zone, date=True)}",
     }
     if replica.facts.restarts:

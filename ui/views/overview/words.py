@@ -128,7 +128,8 @@ def _burning(each: SloState, zone: tzinfo) -> str:
         pace += f" <b>{wording.fold(float(burn))} too fast</b>"
     if each.open:
         first = each.open[0]
-        since = wording.clock(first.began_unix_s * 10**9, zone)[:5]
+        began_ns, at_ns = first.began_unix_s * 10**9, each.status.at_s * 10**9
+        since = wording.clock_or_date(began_ns, zone, at_ns)[:-3]
         missed = (
             ""
             if first.bad is None

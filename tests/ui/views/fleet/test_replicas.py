@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from diagnosis.inputs.servers import EngineName
 from store.alerting.incidents import IncidentRow
 from ui.kit import data_sources
 from ui.kit.time_bins import Bins
-from ui.views.fleet import words
+from ui.views.fleet import table, words
 from ui.views.fleet.replicas import (
     FleetReplicas,
     ReplicaFacts,
@@ -221,3 +222,12 @@ def test_the_unread_share_is_noted() -> None:
     assert "filter by tenant or route applies only to TTFT" in str(
         words.ignored_filters(["tenant", "route"])
     )
+
+
+def test_a_start_on_another_day_has_its_date() -> None:
+    now_ns = BINS.first_unix_ns + 86_400 * 10**9
+    found = made(a=ReplicaFacts(began_unix_ns=now_ns), b=ReplicaFacts(began_unix_ns=2 * 10**9))
+    cells = {each["name"]["text"]: each["since"] for each in table.rows(found, lambda _: "", UTC)}
+    assert cells["a"]["text"] == "1970-01-02"
+    assert cells["b"]["text"] == "00:00:02"
+    assert cells["b"]["title"] == "since 1970-01-01 00:00:02"

@@ -96,6 +96,11 @@ ALL_BAD = (0, 5_000, 5_000)
             "bad",
             ["<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it"],
         ),
+        (
+            [standing([ALL_BAD], burns=(burn(replace(row(), began_unix_s=NOW_S - DAY_S), 9),))],
+            "bad",
+            ["since <b>2026-09-20 12:00</b>; <b>9 requests</b> missed it"],
+        ),
         ([standing([ALL_BAD])], "bad", ["(last 1h)"]),
         ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slowly enough for a ticket"]),
         ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
@@ -126,7 +131,17 @@ ALL_BAD = (0, 5_000, 5_000)
             ["SLO “chat” is missed: only <b>", "the burn rate is too low to alert"],
         ),
     ],
-    ids=["page", "no evaluator", "ticket", "spent", "held back", "met", "young", "missed"],
+    ids=[
+        "page",
+        "since yesterday",
+        "no evaluator",
+        "ticket",
+        "spent",
+        "held back",
+        "met",
+        "young",
+        "missed",
+    ],
 )
 def test_the_answer(found: list[SloState], mood: str, words: list[str]) -> None:
     reported = answer(found, 9_999, 900, UTC)
