@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 import pytest
 
 from store.queries import Window
+from ui.kit import wording
 from ui.kit.charts import over_time
 from ui.kit.downloads import cell, csv_of
 
@@ -57,3 +58,33 @@ def test_the_head_names_the_time_zone() -> None:
     head, _ = csv.reader(csv_of(drawn).splitlines())
     assert head[1] == "time in Europe/Berlin, UTC+01:00"
     assert "UTC+01:00" in {each.text for each in drawn.layout.annotations}
+
+
+def test_names_are_as_stored() -> None:
+    """Charts escape external text, because Plotly parses markup. A table has no markup."""
+    name = "<b>R&D</b> $x$"
+    escaped = wording.for_plotly(name)
+    figure = go.Figure(
+        go.Scatter(x=[1], y=[0.2], name=escaped, customdata=[f"<b>{escaped}</b><br>KV < 1 %"])
+    )
+    assert list(csv.reader(csv_of(figure).splitlines()))[1:] == [
+        [name, "1", "0.2", f"{name}; KV < 1 %"]
+    ]
+    formula = go.Figure(go.Scatter(x=[1], y=[0.2], name=wording.for_plotly("='a'&b")))
+    assert list(csv.reader(csv_of(formula).splitlines()))[1][0] == "'='a'&b"
+
+
+def test_rows_with_positions_have_the_names_on_the_axis() -> None:
+    bars = go.Figure(go.Bar(y=[0, 1], x=[1.5, 2.5], orientation="h", name="DNS"))
+    cells = go.Figure(
+        go.Heatmap(x=["10:00"], y=[0, 1], z=[[0.5], [None]], customdata=[["1 failed"], ["–"]])
+    )
+    for figure in (bars, cells):
+        figure.update_yaxes(tickvals=[0, 1], ticktext=["chat &amp; code", "chat &amp; code"])
+    assert list(csv.reader(csv_of(bars).splitlines()))[1:] == [
+        ["DNS", "chat & code", "1.5", ""],
+        ["DNS", "chat & code", "2.5", ""],
+    ]
+    assert list(csv.reader(csv_of(cells).splitlines()))[1:] == [
+        ["chat & code", "10:00", "0.5", "1 failed"]
+    ]
