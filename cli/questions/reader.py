@@ -12,11 +12,14 @@ from alerts.objectives import Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY, OBJECTIVES, load
 from analysis.access.audit_log import Interface, audit_log
 from analysis.access.visible_objectives import restricted_with_objectives
+from analysis.compare.question import SIDES
 from store.access.access import Access
 from store.access.restricted import READER, access_of
 from store.database import open_database
 
 _OF_ONE: Final = ("request_id", "trace_id", "span_id")
+_FILTERS: Final = ("where", *(f"{side}-where" for side in SIDES))
+"""The parameters that select requests by a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Reader:
             label, _, text = value.partition("=")
             if name == "request":
                 log.read(self.interface, self.who, value, found=found)
-            elif name == "where" and label in _OF_ONE:
+            elif name in _FILTERS and label in _OF_ONE:
                 log.read(self.interface, self.who, text, found=found)
 
 
