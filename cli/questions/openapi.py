@@ -10,9 +10,10 @@ from server.api.problem import MEDIA_TYPE as PROBLEM
 _ERRORS: Final = {
     "400": "A parameter is malformed, unknown or repeated",
     "401": "The token is missing or wrong",
-    "403": "The host or the origin is not allowed",
+    "403": "The host, the origin or the token's role is not allowed",
     "414": "The query string is too long",
     "422": "The answer exceeds a limit of rows or of length",
+    "500": "The server has a wrong setting or a defect",
     "503": "Too many questions, or the database cannot be read",
     "504": "The answer took too long",
 }

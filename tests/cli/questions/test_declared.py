@@ -35,6 +35,10 @@ def test_the_openapi_document_is_valid_and_has_each_parameter() -> None:
         get = whole["paths"][f"/api/v1/{name}"]["get"]
         assert [one["name"] for one in get["parameters"]] == list(each.parameters)
         assert get["summary"] == each.summary
+        assert {"200", "400", "401", "403", "414", "422", "500", "503", "504"} == set(
+            get["responses"]
+        )
+        assert "role" in get["responses"]["403"]["description"]
         for one in get["parameters"]:
             assert one["description"]
     (metric,) = (
