@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_GROUPS = 40
 MAX_UNPRICED = 5
+MAX_RATES = 4
 
 _HOW = {
     PricedBy.LEDGER: "by share of each engine step",
@@ -96,12 +97,17 @@ def _sum(total: "BillLine", bill: "Bill") -> Iterator[str]:
     yield ""
     named = sorted(
         {
-            f"{rate.what} {text.usd(rate.usd_per_hour / rate.devices)} per hour ({rate.origin})"
+            f"{text.label(rate.what)} {text.usd(rate.usd_per_hour / rate.devices)} per hour"
+            f" ({rate.origin})"
             for rates in bill.rates.values()
             for rate in rates
         }
     )
-    yield f"Priced at {'; '.join(named)}. Set your prices with --prices FILE."
+    if named:
+        more = f" and {len(named) - MAX_RATES} more" if len(named) > MAX_RATES else ""
+        yield (
+            f"Priced at {'; '.join(named[:MAX_RATES])}{more}. Set your prices with --prices FILE."
+        )
 
 
 def _by_side(found: "Sides", total: "BillLine") -> Iterator[str]:

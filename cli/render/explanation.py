@@ -14,7 +14,7 @@ from telemetry import durations, time_text
 from telemetry.printable import first_upper, printable
 
 _MAX_HITS = 6
-_WIDEST = 300
+_WIDEST = 400
 _WIDEST_EVIDENCE = 120
 """Maximum characters of the name of evidence. The Root cause page prints as many."""
 _SHOWN_S = 5e-5
@@ -52,7 +52,7 @@ def of_answer(answer: ExplainAnswer) -> Iterator[str]:
         yield from _dimensions(why)
     for growth in why.network:
         yield ""
-        yield network_sentence(growth, text.seconds)
+        yield printable(network_sentence(growth, text.seconds), _WIDEST)
     for doubt in why.contradictions:
         yield f"Note: {printable(doubt, _WIDEST)}"
 

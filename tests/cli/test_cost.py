@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,21 @@ def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, ser
     (group,) = printed(run("cost", "--by", "hour,model", "--format", "json"))["groups"]
     assert group["hour"] == START_S // 3_600 * 3_600
     assert group["model"] == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_prices_by_replica_are_shown_safely_and_in_part(run: Run, url: str, tmp_path: Path) -> None:
+    """Senders choose the names of replicas."""
+    names = [f"\x1b[2Jr{number}" for number in range(6)]
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        for name in names:
+            samples = [replace(each, replica=name) for each in busy_engine.samples()]
+            writer.submit([], samples, []).result(10)
+    engine.dispose()
+    path = tmp_path / "prices.yaml"
+    path.write_text('replicas: [{match: "*", usd_per_hour: 1.50}]')
+    shown = run("cost", "--prices", str(path)).stdout
+    (priced,) = (line for line in shown.splitlines() if line.startswith("Priced at"))
+    assert priced.isprintable()
+    assert priced.count("$1.50 per hour") == 4
+    assert "and 2 more" in priced

@@ -12,7 +12,7 @@ from cli.commands.explain_incident import IncidentAnswer, verdict_lines
 from cli.render.explanation import cause_lines, of_answer
 from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, NetworkGrowth
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
@@ -163,3 +163,16 @@ def test_a_cause_moves_no_cursor_and_forges_no_line() -> None:
     notes = list(of_answer(ExplainAnswer(first)))
     assert notes[-1].startswith("Note: ")
     assert all(line.isprintable() for line in (*lines, *incident_lines, *notes))
+
+
+def test_a_probers_region_moves_no_cursor() -> None:
+    growth = NetworkGrowth(HOSTILE, 9, 9, 0.1, (0.1, 0.1), 0.9, (0.8, 1.0))
+    why = Explanation(
+        Question(Metric.TTFT, Span(10, 20), Span(0, 10)),
+        ExplanationVerdict.NO_INCIDENT,
+        *(100, 100, 30),
+        network=[growth],
+    )
+    lines = list(of_answer(ExplainAnswer(why)))
+    assert any("Outside the servers" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
