@@ -189,6 +189,7 @@ def _parts(why: Explanation) -> Iterator[str]:
 
 
 def _dimensions(why: Explanation) -> Iterator[str]:
+    shown = why.dimensions[:_MAX_HITS]
     rows = [
         [
             f"{hit.dimension.replace('_', ' ')} {text.label(hit.value)}",
@@ -196,10 +197,12 @@ def _dimensions(why: Explanation) -> Iterator[str]:
             f"[{hit.low:.1f} to {hit.high:.1f}]",
             text.count(hit.requests),
         ]
-        for hit in why.dimensions[:_MAX_HITS]
+        for hit in shown
     ]
     yield from text.table(["slow more often", "risk", "95 %", "requests"], rows, left=1)
-    others = why.dimensions_tested - len(why.dimensions[:_MAX_HITS])
+    if more := len(why.dimensions) - len(shown):
+        yield f"Groups with smaller factors that are not listed: {text.count(more)}."
+    others = why.dimensions_tested - len(why.dimensions)
     if others > 0:
         yield f"{text.count(others)} other groups of requests were tested without a result."
 

@@ -12,7 +12,13 @@ from cli.commands.explain_incident import IncidentAnswer, verdict_lines
 from cli.render.explanation import cause_lines, of_answer
 from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, NetworkGrowth
+from diagnosis.explanation import (
+    Cause,
+    Explanation,
+    ExplanationVerdict,
+    NetworkGrowth,
+    RiskRatio,
+)
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
@@ -176,3 +182,17 @@ def test_a_probers_region_moves_no_cursor() -> None:
     lines = list(of_answer(ExplainAnswer(why)))
     assert any("Outside the servers" in line for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+def test_groups_that_are_not_listed_had_a_result() -> None:
+    hits = [RiskRatio("tenant", f"t{n}", 9.0 - n, 2.0, 12.0, 100) for n in range(8)]
+    why = Explanation(
+        Question(Metric.TTFT, Span(10, 20), Span(0, 10)),
+        ExplanationVerdict.NO_INCIDENT,
+        *(100, 100, 30),
+        dimensions=hits,
+        dimensions_tested=20,
+    )
+    shown = list(of_answer(ExplainAnswer(why)))
+    assert "Groups with smaller factors that are not listed: 2." in shown
+    assert "12 other groups of requests were tested without a result." in shown
