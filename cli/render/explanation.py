@@ -1,6 +1,7 @@
 """An explanation as text. Pure."""
 
 from collections.abc import Iterator, Mapping
+from math import floor, log10
 from typing import Any
 
 from analysis.cause_sentences import NAMES, method_sentence, network_sentence, share_text
@@ -19,6 +20,8 @@ _WIDEST_EVIDENCE = 120
 """Maximum characters of the name of evidence. The Root cause page prints as many."""
 _SHOWN_S = 5e-5
 """Parts shorter than this are not listed, because they would be shown as 0."""
+_ROUNDING = 1e-9
+"""A smaller distance from 0 or 100 %, in percent, is a rounding error."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:
@@ -89,8 +92,11 @@ def _attainment_sentence(each: Attainment, metric: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """A share in percent. "100%" means exactly 1."""
-    return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
+    """A share in percent, with two digits of its distance from 0 or 100 %, such as 99.95%."""
+    rest = 100 * min(ratio, 1.0 - ratio)
+    digits = 1 if rest < _ROUNDING else max(1, 1 - floor(log10(rest)))
+    whole, _, decimals = f"{100 * ratio:.{digits}f}".partition(".")
+    return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}%"
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:

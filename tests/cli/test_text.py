@@ -19,6 +19,7 @@ from diagnosis.explanation import (
     NetworkGrowth,
     RiskRatio,
 )
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
@@ -196,3 +197,15 @@ def test_groups_that_are_not_listed_had_a_result() -> None:
     shown = list(of_answer(ExplainAnswer(why)))
     assert "Groups with smaller factors that are not listed: 2." in shown
     assert "12 other groups of requests were tested without a result." in shown
+
+
+def test_a_share_near_the_whole_keeps_its_digits() -> None:
+    """The target of 99.95 % allows 0.05 %, and neither number may be rounded to 0.1 or 100 %."""
+    question = Question(Metric.TTFT, Span(10, 20), Span(0, 10))
+    missed = Attainment("chat", 0.5, 0.0005, 20_000, 2, 20_000, 40, 9.0)
+    why = Explanation(
+        question, ExplanationVerdict.NO_INCIDENT, *(20_000, 20_000, 30), attainments=[missed]
+    )
+    shown = "\n".join(of_answer(ExplainAnswer(why)))
+    assert "99.8% of 20,000 requests within 500 ms, before 99.99%; the target is 99.95%" in shown
+    assert "0.2% of requests take longer than 500 ms; chat allows 0.05%" in shown
