@@ -28,6 +28,8 @@ _LABELS: Final = (*FILTERS, "outcome")
 """The labels that filter a page. They are query parameters of the page."""
 _FILTERS: Final = {"outside": PROBE_FILTERS}
 """Maps a question to the labels that filter its page, if they are not `_LABELS`."""
+_CHANGES: Final = ("replicas", "router", "rate", "prompt", "output")
+"""The parameters of `what-if` that are changes, besides `set`."""
 _NS: Final = 10**9
 _RANGE_S: Final = parse_ns(DEFAULT_LAST) // _NS
 
@@ -64,6 +66,15 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         if compared is None:
             return None
         query |= compared
+    if name == "what-if":
+        if "find" in parameters:
+            return None
+        changes = [value for key, value in given if key == "set"]
+        changes += [f"{key}={value}" for key, value in given if key in _CHANGES]
+        query |= {"change": ",".join(changes)} if changes else {}
+        query |= {"sweep": parameters["sweep"]} if "sweep" in parameters else {}
+    if name == "cost" and parameters.get("by") in _LABELS:
+        query["per"] = parameters["by"]
     if name == "budget":
         query["budget"] = parameters.get("preset", "chat")
     if name in ("explain", "compare") and "metric" in parameters:

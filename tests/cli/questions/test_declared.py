@@ -92,6 +92,7 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
         ("outside", [("where", "model=a")]),
         ("explain", [("incident", "chat"), ("where", "tenant=a")]),
         ("explain", [("incident", "chat"), ("baseline", "7d")]),
+        ("what-if", [("find", "replicas"), ("slo", "chat"), ("rate", "2x")]),
     ],
 )
 def test_there_is_no_link_to_a_page_that_shows_other_requests(
@@ -115,6 +116,13 @@ def test_a_link_has_each_parameter_that_the_page_has() -> None:
     assert (slos.page, slos.window(0).to_unix_ns) == ("slos", 1_763_634_900 * 10**9)
     assert page_link("http://x", "slo", []) == "http://x/?page=slos"
     assert opened("slo", ("at", "0")).window(0).to_unix_ns == 10**9
+    assert opened("cost", ("by", "model")).per == "model"
+    assert opened("cost", ("by", "model,tenant")).per == "tenant"
+    changes = (("set", "max_num_seqs=64"), ("rate", "tenant=acme:2x"), ("replicas", "3"))
+    assert set(opened("what-if", *changes).change.split(",")) == {
+        *("max_num_seqs=64", "rate=tenant=acme:2x", "replicas=3")
+    }
+    assert opened("what-if", ("sweep", "rate=1x..4x")).sweep == "rate=1x..4x"
 
 
 def _compared(*given: tuple[str, str]) -> View:
