@@ -44,14 +44,16 @@ _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of threads. Replays run in parallel, because their compiled loop releases the GIL."""
 CORRELATION_S: Final = 3.75
 FIT_FACTOR: Final = 0.25
+DIVISION_ERROR: Final = 0.1
 MODEL_ERROR: Final = 0.03
-"""The variance of a share is the sum of three squares. The first number is the standard deviation
-over resampled windows (see `_spread`). The second number is `FIT_FACTOR` times the relative error
-of the replayed growth. The third number is `MODEL_ERROR`.
+"""The variance of a share is the sum of four squares: the standard deviation over resampled windows
+(see `_spread`), `FIT_FACTOR` times the relative error of the replayed growth, `DIVISION_ERROR`
+times the root of `share · (1 − share)`, and `MODEL_ERROR`. The third is the error of a division
+among causes: a cause that explains the whole growth divides it with no other.
 
 Resampled windows are too similar, because a queue at the end of a block does not continue in the
-next one. Their variance lacks the part `CORRELATION_S` divided by the length of a block, at first
-order. Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
+next one. Their variance lacks about the part `CORRELATION_S` divided by the length of a block.
+Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
 
 TODO-FIGURES"""
 
@@ -469,8 +471,9 @@ def _share(
         length_s: the length of a resampled block.
     """
     spread = _spread(value, np.array(parts_s), np.array(growths_s), length_s)
-    half = 2.0 * hypot(spread, FIT_FACTOR * error, MODEL_ERROR)
     value = min(max(value, 0.0), 1.0)
+    division = DIVISION_ERROR * sqrt(value * (1.0 - value))
+    half = 2.0 * hypot(spread, FIT_FACTOR * error, division, MODEL_ERROR)
     return Share(value, max(0.0, value - half), min(1.0, value + half))
 
 
