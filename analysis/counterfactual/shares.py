@@ -44,18 +44,22 @@ _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of threads. Replays run in parallel, because their compiled loop releases the GIL."""
 CORRELATION_S: Final = 3.75
 FIT_FACTOR: Final = 0.25
-DIVISION_ERROR: Final = 0.1
+DIVISION_ERROR: Final = 0.08
 MODEL_ERROR: Final = 0.03
-"""The variance of a share is the sum of four squares: the standard deviation over resampled windows
-(see `_spread`), `FIT_FACTOR` times the relative error of the replayed growth, `DIVISION_ERROR`
-times the root of `share · (1 − share)`, and `MODEL_ERROR`. The third is the error of a division
-among causes: a cause that explains the whole growth divides it with no other.
+"""The variance of a share is the sum of four squares:
+
+- the standard deviation over resampled windows (see `_spread`)
+- `FIT_FACTOR` times the relative error of the replayed growth
+- `DIVISION_ERROR` times the root of `share · (1 − share)`, the error of a division among causes. It
+  is 0 for a cause that explains the whole growth.
+- `MODEL_ERROR`
 
 Resampled windows are too similar, because a queue at the end of a block does not continue in the
 next one. Their variance lacks about the part `CORRELATION_S` divided by the length of a block.
 Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
 
-TODO-FIGURES"""
+The values were chosen with pairs of simulated faults and with a real vLLM
+(docs/decisions/108-the-interval-of-a-share.md)."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
 """Minimum part of the growth that disappears if a small cause is reset alone. A cause whose effect
