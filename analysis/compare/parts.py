@@ -7,7 +7,7 @@ Econometrica 2013.
 """
 
 from dataclasses import dataclass, replace
-from math import log
+from math import log, nan
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -129,13 +129,16 @@ class Equal(NamedTuple):
     """(m, MATCHES) latencies of the matches before the change, at a similar mix and load."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
-        """Return ln(percentile after the change / percentile before the change).
+        """Return ln(percentile after the change / percentile before the change), or NaN without
+        requests.
 
         Args:
             q: the percentile, in (0, 1).
             floor_s: seconds that are added to both percentiles. The ratio is then defined if a
                 percentile is 0.
         """
+        if not self.compared.value_s.size:
+            return nan
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
@@ -167,7 +170,8 @@ class SideComparison:
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
         """The result of `equal` for resampled rows, with a new fit.
 
-        `after` contains only comparable requests.
+        `after` contains only comparable requests. A resample can lack the requests of a group
+        before the change. The group's requests after the change are then left out.
         """
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
@@ -189,7 +193,9 @@ class SideComparison:
 
 
 def _equal(before: ObservedRequests, compared: ObservedRequests, fit: ExpectedLatency) -> Equal:
-    return Equal(compared, _match_by(fit, before, compared, "work").latencies(before.value_s))
+    matches = _match_by(fit, before, compared, "work")
+    there = matches.there
+    return Equal(compared.take(there), matches.of(there).latencies(before.value_s))
 
 
 def _match_by(

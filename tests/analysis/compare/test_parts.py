@@ -58,3 +58,17 @@ def test_a_new_tenant_is_not_compared_and_belongs_to_the_mix() -> None:
     assert parts.uncompared_s > 0.9
     assert parts.mix_s == pytest.approx(parts.after_s - parts.before_s, rel=0.1)
     assert abs(parts.change_s) < 0.005
+
+
+def test_a_draw_without_a_group_leaves_out_the_group() -> None:
+    """If the requests of a tenant arrive in few blocks of time, some draws contain none of them."""
+    before, after = observed(1000, 1, groups=2), observed(1000, 2, groups=2)
+    found = SideComparison(before, after)
+    drawn = found.resampled(np.flatnonzero(before.group == 0), np.flatnonzero(found.comparable))
+    assert set(drawn.compared.group.tolist()) == {0}
+    assert len(drawn.before_s) == drawn.compared.value_s.size
+    nothing = found.resampled(
+        np.flatnonzero(before.group == 0),
+        np.flatnonzero(found.comparable & (after.group == 1)),
+    )
+    assert np.isnan(nothing.log_ratio(0.5, 0.0))
