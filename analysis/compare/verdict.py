@@ -1,7 +1,7 @@
 """The verdict on a change, from its estimate, its confidence interval and a margin. Pure."""
 
 from enum import StrEnum
-from math import log1p
+from math import expm1
 from typing import Final
 
 from analysis.compare.intervals import Interval
@@ -21,17 +21,18 @@ class CompareVerdict(StrEnum):
 
 
 def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
-    """The verdict on a change.
+    """The verdict on a change. A latency cannot decrease by more than 100 %, so it is never better
+    with a margin of 1 or more.
 
     Args:
         ratio: the estimate of ln(percentile after the change / percentile before the change).
         found: the confidence interval of `ratio`.
     """
-    limit = log1p(margin)
-    if found.low > 0 and ratio > limit:
+    change = expm1(ratio)
+    if found.low > 0 and change > margin:
         return CompareVerdict.WORSE
-    if found.high < 0 and ratio < -limit:
+    if found.high < 0 and change < -margin:
         return CompareVerdict.BETTER
-    if found.high < limit:
+    if expm1(found.high) < margin:
         return CompareVerdict.NO_WORSE
     return CompareVerdict.UNDECIDED

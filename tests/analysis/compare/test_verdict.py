@@ -17,6 +17,8 @@ from analysis.compare.verdict import verdict_of
         (-0.03, 0.02, 0.07, "undecided"),
         (-0.20, 0.10, 0.40, "undecided"),
         (-0.06, -0.04, -0.02, "no_worse"),
+        (-0.06, -0.049, -0.02, "no_worse"),  # decreases by less than the margin
+        (-0.07, -0.051, -0.02, "better"),
     ],
 )
 def test_the_margin_and_the_interval_decide(
