@@ -2,13 +2,16 @@
 change. Pure.
 
 For each request, the expected latencies are divided by the objective's thresholds. Requests are
-matched by the largest of these ratios.
+matched by the largest of these ratios. Requests without an answer (failed, refused or cancelled)
+that have no latency cannot be matched. If their share grows, the growth belongs to the change.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import VERDICTS, judge_table
@@ -20,6 +23,7 @@ from analysis.compare.parts import joined_groups
 from analysis.compare.sides import Groups, SideRequests
 from analysis.compare.work_terms import METRICS
 from replay.arrivals import BoolArray, FloatArray
+from telemetry.requests import Outcome
 
 _METRIC_OF: Final = {column: name for name, column in METRICS.items()}
 
@@ -84,16 +88,19 @@ def _parts(
     sides: list[tuple[BoolArray, BoolArray]],
     limits: dict[str, float],
 ) -> tuple[float, float, float] | None:
-    both = []
-    for side, (_, known) in zip((before, after), sides, strict=True):
+    both: list[BoolArray] = []
+    answered: list[BoolArray] = []
+    for side, (good, known) in zip((before, after), sides, strict=True):
         rows = known.copy()
         for metric in limits:
             _, with_metric = side.requests.observed(metric, side.groups, known)
             rows &= np.isin(np.arange(known.size), with_metric)
         both.append(rows)
+        # A failed request may have all latencies. It can then be matched.
+        answered.append(known & (rows | good | _answered(side)))
     if min(rows.sum() for rows in both) < MIN_REQUESTS:
         return None
-    good = sides[0][0][both[0]].astype(np.float64)
+    good_before = sides[0][0][both[0]].astype(np.float64)
     nearest = {}
     comparable = np.ones(int(both[1].sum()), dtype=bool)
     for terms in ("mix", "work"):
@@ -121,12 +128,26 @@ def _parts(
         return None
 
     def share(of: Matches) -> float:
-        return float(good[of.rows[comparable]].mean())
+        return float(good_before[of.rows[comparable]].mean())
 
     mixed, equal = share(nearest["mix"]), share(nearest["work"])
-    good_before, known_before = sides[0]
-    good_after, known_after = sides[1]
-    compared = float(good_after[both[1]][comparable].mean())
-    uncompared = float(good_after[known_after].mean()) - compared
-    was_good = float(good_before[known_before].mean())
-    return mixed - was_good + uncompared, equal - mixed, compared - equal
+    compared = float(sides[1][0][both[1]][comparable].mean())
+    was_good, now_good = (
+        float(good[rows].mean()) for (good, _), rows in zip(sides, answered, strict=True)
+    )
+    was_share, now_share = (
+        float(rows.sum() / known.sum()) for (_, known), rows in zip(sides, answered, strict=True)
+    )
+    # attainment = share of answered requests × share of good requests among them
+    weight = (was_share + now_share) / 2
+    without_answer = (now_share - was_share) * (was_good + now_good) / 2
+    mix = mixed - was_good + now_good - compared
+    change = compared - equal
+    return weight * mix, weight * (equal - mixed), weight * change + without_answer
+
+
+def _answered(side: Chosen) -> BoolArray:
+    """Whether the client received a complete answer, for each request: (n,)."""
+    outcomes = pa.array([each.value for each in Outcome if each.answered])
+    found = pc.is_in(side.requests.table["outcome"].cast(pa.string()), outcomes)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)

@@ -17,6 +17,7 @@ from cli.render import text
 from store.access.access import Access, Grant, NotAllowed
 from store.access.restricted import restricted
 from store.queries import Window, newest_unix_ns
+from telemetry.requests import Outcome, RequestTimeline
 from tests.analysis.compare.two_windows import (
     AFTER,
     BEFORE,
@@ -90,6 +91,40 @@ def test_fewer_streamed_responses_do_not_make_ttft_worse(tmp_path: Path) -> None
         assert answer.total.total_change_s == pytest.approx(0, abs=0.02)
         tpot = CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), "tpot")
         assert answer_compare(engine, tpot, replay=False).requests_after > 0.9 * 6 * SECONDS
+
+
+def test_new_failures_change_the_attainment(tmp_path: Path) -> None:
+    """Failed requests have no latency, so they cannot be matched by the work around them."""
+
+    def store_failing(url: str) -> None:
+        after = simulated(START_S + 600, 6, 1.0)
+        rows = [each if number % 5 else failed(each) for number, each in enumerate(after.requests)]
+        put(url, [simulated(START_S, 5, 1.0), replace(after, requests=rows)])
+
+    question = CompareQuestion(
+        CompareSide(BEFORE), CompareSide(AFTER), "tpot", objectives=load([OBJECTIVES]).objectives
+    )
+    for engine in opened(tmp_path, store_failing):
+        found = answer_compare(engine, question, replay=False).objectives
+    (chat,) = [each for each in found if each.slo == "chat"]
+    assert chat.after - chat.before == pytest.approx(-0.2, abs=0.05)
+    assert chat.mix is not None
+    assert chat.load is not None
+    assert chat.change is not None
+    assert chat.mix + chat.load + chat.change == pytest.approx(chat.after - chat.before)
+    assert chat.change == pytest.approx(-0.2, abs=0.05)
+
+
+def failed(request: RequestTimeline) -> RequestTimeline:
+    return replace(
+        request,
+        outcome=Outcome.ERROR,
+        ttft_s=None,
+        itl_max_s=None,
+        prefill_s=None,
+        decode_s=None,
+        output_tokens=0,
+    )
 
 
 def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
