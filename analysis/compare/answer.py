@@ -114,7 +114,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     groups = group_numbers([before.table, after.table], without=[*question.labels, *ignored])
     if question.overlap:
         _refuse_common(before, after, chosen)
-    ended, note = _settled(engine, question, before, chosen)
+    ended, note = _settled(engine, question, [before, after], chosen)
     for each, rows in zip((before, after), chosen, strict=True):
         rows &= each.received_unix_ns < ended
     notes = [note] if note and question.after.window.to_unix_ns > ended else []
@@ -189,20 +189,27 @@ def _refuse_common(before: SideRequests, after: SideRequests, chosen: Sequence[B
 
 
 def _settled(
-    engine: Engine, question: CompareQuestion, before: SideRequests, chosen: Sequence[BoolArray]
+    engine: Engine,
+    question: CompareQuestion,
+    sides: Sequence[SideRequests],
+    chosen: Sequence[BoolArray],
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
     A request is stored when it ends. So just before the newest stored request, slow requests are
-    missing.
+    missing. The time to leave out is the P99 of the durations, on the side where it is longer.
     """
     newest = newest_unix_ns(engine)
-    lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
-    if newest is None or not lasted_s.size:
+    lasted_s = [
+        (each.ended_s - each.instants.received_s)[rows]
+        for each, rows in zip(sides, chosen, strict=True)
+        if rows.any()
+    ]
+    if newest is None or not lasted_s:
         return question.after.window.to_unix_ns, None
-    usual_s = float(np.quantile(lasted_s, 0.99))
-    return newest - int(usual_s * _NS), (
-        f"Requests of the last {usual_s:.1f} s of the data are left out, because the slow ones have"
+    p99_s = max(float(np.quantile(each, 0.99)) for each in lasted_s)
+    return newest - int(p99_s * _NS), (
+        f"Requests of the last {p99_s:.1f} s of the data are left out, because the slow ones have"
         " not ended yet."
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy import Engine
 
@@ -230,6 +231,26 @@ def test_the_end_of_the_data_is_excluded_on_both_sides_of_a_canary(engine: Engin
     for each in found:
         last = each.requests.received_unix_ns[each.rows].max()
         assert last <= newest - (float(match[1]) - 0.1) * 1e9
+
+
+def test_a_slower_server_leaves_out_more_of_the_end_of_the_data(tmp_path: Path) -> None:
+    """At the end, only requests that are faster than most of their side are stored."""
+    late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
+    question = CompareQuestion(CompareSide(BEFORE), CompareSide(late))
+    for engine in opened(tmp_path, lambda url: store(url, slower=2.0)):
+        (before, after), notes = read_sides(engine, question)
+        newest = newest_unix_ns(engine)
+    match = re.match(r"Requests of the last ([0-9.]+) s of the data are left out", notes[0])
+    assert match is not None
+    before_s, after_s = (
+        np.quantile((each.requests.ended_s - each.requests.instants.received_s)[each.rows], 0.99)
+        for each in (before, after)
+    )
+    assert float(match[1]) == pytest.approx(after_s, rel=0.2)
+    assert after_s > 1.5 * before_s
+    assert newest is not None
+    last = after.requests.received_unix_ns[after.rows].max()
+    assert last <= newest - (float(match[1]) - 0.1) * 1e9
 
 
 def test_a_reader_of_one_tenant_gets_no_comparison(engine: Engine) -> None:
