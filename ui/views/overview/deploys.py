@@ -37,6 +37,9 @@ from ui.kit.terms import LATENCY_NAMES
 
 MAX_SENTENCES: Final = 2
 LINK: Final = "Compare before and after"
+RESTART: Final = (
+    "A restart alone may also change latencies; the intervals do not include this effect."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,15 @@ def _findings(found: Sequence[DecisionResult]) -> list[str]:
     sentences = [f"{short_finding(each)}." for each in decided[:MAX_SENTENCES]]
     if not sentences:
         return [_too_few(max(few, key=missing))]
+    if any(map(_lacks_restart, decided[:MAX_SENTENCES])):
+        sentences.append(RESTART)
     return [sentences[0], *map(first_upper, sentences[1:])]
+
+
+def _lacks_restart(found: DecisionResult) -> bool:
+    """Whether an interval does not include the effect of a restart, because it is unknown."""
+    restart = found.restart
+    return found.decision.ratio is not None and restart is not None and restart.log_sd is None
 
 
 def _too_few(found: DecisionResult) -> str:

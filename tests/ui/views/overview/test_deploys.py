@@ -13,6 +13,7 @@ from analysis.compare.decision import CompareDecision
 from analysis.compare.deploys import Deploy, DeployAnswer
 from analysis.compare.intervals import Interval
 from analysis.compare.parts import PercentileParts
+from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.server_changes import ServerChange
 from analysis.compare.verdict import CompareVerdict
@@ -22,7 +23,7 @@ from tests.analysis.compare.two_windows import SECONDS, START_S, store_deploy
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Database, Open, markup
 from ui.frame.view import View
-from ui.views.overview.deploys import sentence
+from ui.views.overview.deploys import RESTART, sentence
 
 SECOND_NS = 10**9
 AT_S = 14 * 3_600 + 120
@@ -38,6 +39,7 @@ def decided(
     change: float,
     reasons: Sequence[str] = (),
     after: int = 800,
+    restart: ProcessEffect | None = None,
 ) -> DecisionResult:
     found = CompareDecision(
         verdict,
@@ -52,7 +54,7 @@ def decided(
         found,
         3_000,
         after,
-        None,
+        restart,
     )
 
 
@@ -72,6 +74,13 @@ def test_the_sentence_has_the_numbers_and_the_worst_latency_first() -> None:
         " and load. TTFT P99 is no worse within 5 % [-9.0, +4.0] at the same mix and load."
     )
     assert "E2E" not in text
+
+
+def test_an_unknown_effect_of_the_restart_is_a_warning() -> None:
+    unknown, known = (ProcessEffect(2, freedom, sd, 1.4) for freedom, sd in ((0, None), (3, 0.02)))
+    for restart in (unknown, known, None):
+        text = deploy_sentence(decided("tpot", CompareVerdict.WORSE, 0.18, restart=restart))
+        assert (RESTART in text) == (restart is unknown)
 
 
 def test_the_link_opens_both_ranges_without_filters() -> None:
