@@ -11,8 +11,8 @@ from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import PACE_INTERVAL_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Shift
-from replay.edits import Edits, edited_arrivals, edited_engine
-from replay.loop import replay
+from replay.edits import EditError, Edits, edited_arrivals, edited_engine
+from replay.loop import NotReplayedError, replay
 from replay.outcome import Bind, ReplayOutcome
 from replay.server_model import ServerModel
 from replay.step_model import StepModel
@@ -133,7 +133,7 @@ def replayed(
             rate.
 
     Raises:
-        EditError: an edit is not allowed.
+        EditError: an edit is not allowed, or the edited engines need too much memory.
     """
     models = [_on_hardware(each, edits) for each in recorded.engines]
     pools = list(zip(models, traffic.arrivals, traffic.conditions, traffic.rows, strict=True))
@@ -149,7 +149,10 @@ def replayed(
         changed, copied = edited_arrivals(
             arrivals, edits, engine, model.front_end, recorded.tenants, chance
         )
-        outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        try:
+            outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
+        except NotReplayedError as error:
+            raise EditError(str(error)) from None
         outcomes.append(outcome)
         latencies.append(_latencies(outcome, changed))
         fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len

@@ -23,15 +23,17 @@ from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.outcome import EngineOutcome, ReplayOutcome
 from replay.server_model import ROUTERS, ServerModel, engine_seed
-from replay.speculation import draft_draws
-from replay.step_clock import step_noise
+from replay.speculation import DRAWS, draft_draws
+from replay.step_clock import NOISE_STEPS, step_noise
 
 Records = NDArray[np.void]
 _NO_CONDITIONS: Final = Conditions()
+MAX_BYTES: Final = 2**30
+"""Maximum memory for the tables of all engines. Their size is engines × shared prefixes."""
 
 
 class NotReplayedError(ValueError):
-    """The model has a feature that the compiled loop does not support."""
+    """The model has a feature that the compiled loop does not support, or is too large."""
 
 
 def replay(
@@ -46,7 +48,7 @@ def replay(
         seed: seed of step noise and of the acceptance of drafted tokens.
 
     Raises:
-        NotReplayedError: the loop does not support the model.
+        NotReplayedError: the loop does not support the model, or the engines need too much memory.
     """
     _refuse(model.engine)
     # imported only here, because the import takes half a second
@@ -55,6 +57,7 @@ def replay(
     n, replicas = len(arrivals), range(model.replicas)
     seats = min(model.engine.max_num_seqs, max(n, 1))
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
+    _refuse_too_large(model, key_count, seats)
     jobs = _jobs(arrivals, offsets)
     stalls, stall_offsets = _events(
         [
@@ -76,7 +79,7 @@ def replay(
         np.full((len(replicas), seats), -1),
         np.full((len(replicas), 4), -1),
         _noise(model.engine, seeds),
-        np.array([draft_draws(each) if drafts else [0.0] for each in seeds]),
+        np.stack([np.array(draft_draws(each) if drafts else [0.0]) for each in seeds]),
         stalls,
         paces,
         np.arange(n) if after is None else np.nonzero(after < 0)[0],
@@ -133,6 +136,20 @@ def _refuse(config: EngineConfig) -> None:
         value = getattr(config, key)
         if value != off:
             raise NotReplayedError(f"{key}: {value}; a replay allows: {off}")
+
+
+def _refuse_too_large(model: ServerModel, key_count: int, seats: int) -> None:
+    from replay.kernel import ENGINE, EXTENT
+
+    draws = DRAWS if model.engine.num_speculative_tokens else 1
+    words = seats + NOISE_STEPS + draws
+    each_bytes = ENGINE.itemsize + key_count * EXTENT.itemsize + words * 8
+    if (needed := model.replicas * each_bytes) > MAX_BYTES:
+        raise NotReplayedError(
+            f"{model.replicas:,} engines with {key_count:,} shared prefixes need"
+            f" {needed / 1e9:,.1f} GB of memory; allowed: at most {MAX_BYTES / 1e9:.1f} GB. Choose"
+            " fewer engines or a shorter range."
+        )
 
 
 def _options(model: ServerModel, key_count: int) -> Records:

@@ -6,18 +6,19 @@ more token.
 
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from replay.engine_config import ReplayEngineTotals
 from replay.job import Job
 from replay.step_model import StepModel
 
-_DRAWS = 1 << 16
+DRAWS: Final = 1 << 16
 
 
 def draft_draws(seed: str) -> list[float]:
     """Return random numbers in [0, 1) that decide which drafted tokens are accepted."""
     chance = random.Random(f"{seed}:drafts")
-    return [chance.random() for _ in range(_DRAWS)]
+    return [chance.random() for _ in range(DRAWS)]
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
@@ -25,7 +26,7 @@ def draw_at(number: int, made_tokens: int, place: int) -> int:
 
     The index does not depend on the order of the requests.
     """
-    return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
+    return (number * 40_503 + made_tokens * 31 + place) % DRAWS
 
 
 class Drafting:

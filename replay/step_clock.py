@@ -5,13 +5,13 @@ Pure.
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from replay.engine_config import EngineConfig
 
-_NOISE_STEPS = 4096
+NOISE_STEPS: Final = 4096
 _NEVER = float("inf")
 
 
@@ -36,9 +36,9 @@ def step_noise(config: EngineConfig, seed: str) -> list[float]:
     quantiles = config.step_noise_quantiles
     if not quantiles:
         ratio = config.step_noise_ratio
-        return [chance.lognormvariate(0.0, ratio) for _ in range(_NOISE_STEPS)]
+        return [chance.lognormvariate(0.0, ratio) for _ in range(NOISE_STEPS)]
     last = len(quantiles) - 1
-    drawn = np.array([chance.random() for _ in range(_NOISE_STEPS)])
+    drawn = np.array([chance.random() for _ in range(NOISE_STEPS)])
     place = np.clip(drawn * len(quantiles) - 0.5, 0.0, float(last))
     low = place.astype(np.int64)
     values = np.array(quantiles)

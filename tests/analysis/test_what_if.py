@@ -217,6 +217,12 @@ def test_an_edit_that_is_not_allowed_is_an_error() -> None:
         answer(Edits(arguments={"max_num_seqs": "x"}))
 
 
+def test_too_many_replicas_for_the_memory_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replay.loop.MAX_BYTES", 10**7)
+    with pytest.raises(EditError, match="1,000 engines .* of memory; allowed"):
+        answer(Edits(replicas=1_000))
+
+
 def test_too_few_requests_are_refused() -> None:
     data, window = simulated()
     some = data.request_table().select([*REQUEST_COLUMNS, "http_status"]).slice(0, 150)

@@ -240,6 +240,15 @@ def test_an_unsupported_option_is_refused_by_the_loop(edit: dict[str, Any]) -> N
         loop.replay(model, _traffic(3))
 
 
+def test_engines_that_need_too_much_memory_are_refused() -> None:
+    """Each engine has a table of all prefixes that prompts share."""
+    n = 5_000
+    prefixes = Prefixes(offsets=np.arange(n + 1), keys=np.arange(n), end_tokens=np.full(n, 640))
+    traffic = _traffic(n, prompt_tokens=np.full(n, 700), prefixes=prefixes)
+    with pytest.raises(loop.NotReplayedError, match="of memory; allowed"):
+        loop.replay(ServerModel(replicas=10_000), traffic)
+
+
 def test_no_requests_are_no_work() -> None:
     none = np.zeros(0, dtype=np.int64)
     empty = Arrivals(received_s=np.zeros(0), prompt_tokens=none, output_tokens=none)
