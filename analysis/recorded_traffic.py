@@ -90,8 +90,8 @@ class RecordedEngine:
     arrivals: Arrivals
     start: EngineStart
     waiting: Sequence[int] = ()
-    """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer before they
-    send the next request."""
+    """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer of this
+    engine before they send the next request. They also wait in the replay."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +110,9 @@ class Recorded:
     left_out: Mapping[str, int]
     """For each reason, the number of requests that cannot be replayed."""
     simulated: bool
+    waiting: Sequence[int] = ()
+    """Indices in `tenants` of the tenants whose clients wait for each answer, over all engines.
+    `RecordedEngine.waiting` contains them only if each client sends its requests to one engine."""
 
     @property
     def replicas(self) -> int:
@@ -237,7 +240,10 @@ def recorded_of(
     ]
     simulated = bool(pc.any(pc.equal(kept["source"], "simulator")).as_py())
     lead_s = max(window.from_unix_ns - origin_ns, 0) / _NS
-    return Recorded(window, kept, counted, engines, tenants, lead_s, left_out, simulated)
+    received_s = (kept["received_unix_ns"].to_numpy() - origin_ns) / _NS
+    ended_s = received_s + np.nan_to_num(_floats(kept["e2e_s"]))
+    waiting = closed_loops(received_s, ended_s, tenant).tenants
+    return Recorded(window, kept, counted, engines, tenants, lead_s, left_out, simulated, waiting)
 
 
 def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:

@@ -209,7 +209,7 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
         arrivals=trace,
         waiting=(),
     )
-    return replace(recorded, engines=[pool], tenants=(), lead_s=0.0)
+    return replace(recorded, engines=[pool], tenants=(), lead_s=0.0, waiting=())
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:

@@ -642,19 +642,32 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
         found.append("each engine of a replica has a separate API server process")
     if np.nansum(recorded.column("queue_held_s")) > 0:
         found.append("the waits for KV transfers and grammars stay as recorded")
-    waiting = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
-    if waiting:
-        named = ", ".join(sorted(printable(name or "unknown", 63) for name in waiting))
-        found.append(
-            f"clients of {named} "
-            + (
-                "send their requests at the recorded times, although they waited for each answer"
-                if edits.pools
-                else "wait for each answer before the next request: latency changes their rate"
-            )
-        )
+    found += _waiting_clients(recorded, edits)
     if any(each.factor > 1 for each in edits.rates):
         found.append("added requests are copies of recorded requests")
+    return found
+
+
+def _waiting_clients(recorded: Recorded, edits: Edits) -> list[str]:
+    """State which tenants' clients waited for each answer, and whether they wait in the replay.
+
+    A replay links the requests of a client only if one engine served them, and if no router can
+    send them to another engine."""
+    linked = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
+    all_waiting = linked | {recorded.tenants[each] for each in recorded.waiting}
+    if edits.pools:
+        linked = set()
+    found = []
+    for tenants, how in (
+        (linked, "wait for each answer before the next request: latency changes their rate"),
+        (
+            all_waiting - linked,
+            "send their requests at the recorded times, although they waited for each answer",
+        ),
+    ):
+        if tenants:
+            named = ", ".join(sorted(printable(name or "unknown", 63) for name in tenants))
+            found.append(f"clients of {named} {how}")
     return found
 
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from functools import cache
+from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
@@ -219,7 +220,7 @@ def test_an_edit_that_is_not_allowed_is_an_error() -> None:
 
 def test_too_many_replicas_for_the_memory_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.loop.MAX_BYTES", 10**7)
-    with pytest.raises(EditError, match="1,000 engines .* of memory; allowed"):
+    with pytest.raises(EditError, match=r"1,000 engines .* of memory; allowed"):
         answer(Edits(replicas=1_000))
 
 
@@ -412,3 +413,52 @@ def test_an_argument_of_the_wrong_type_is_a_reason_not_to_replay() -> None:
     ]
     with pytest.raises(NotReplayableError, match=r"an argument without meaning: .*many"):
         recorded_of(requests, data.sample_table(), starts, window)
+
+
+def with_waiting_clients(requests: pa.Table, clients: int) -> pa.Table:
+    """Return the requests of one tenant, whose clients send each request after an answer."""
+    e2e_s = requests["e2e_s"].to_numpy()
+    first_ns = requests["received_unix_ns"][0].as_py()
+    free_s = [0.01 * client for client in range(clients)]
+    received_ns = []
+    for each in e2e_s.tolist():
+        at_s = heappop(free_s)
+        received_ns.append(first_ns + int(at_s * 1e9))
+        heappush(free_s, at_s + each)
+    for name, column in (
+        ("received_unix_ns", pa.array(received_ns)),
+        ("tenant", pa.array(["acme"] * requests.num_rows)),
+    ):
+        requests = requests.set_column(requests.column_names.index(name), name, column)
+    return requests
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_waiting_clients_are_found_over_all_engines(replicas: int) -> None:
+    """The requests of a client on several engines are not linked."""
+    data, window = simulated(replicas=2, rate_per_s=8.0)
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    names = sorted({each.replica for each in data.starts})[:replicas]
+    served_by = np.random.default_rng(1).choice(names, requests.num_rows).tolist()
+    requests = of_replicas(with_waiting_clients(requests, 12), *served_by)
+    found = recorded_of(requests, data.sample_table(), data.starts, window)
+    (tenant,) = [found.tenants[each] for each in found.waiting]
+    assert tenant == "acme"
+    assert any(each.waiting for each in found.engines) == (replicas == 1)
+
+
+@pytest.mark.parametrize(
+    ("edits", "linked", "waits"),
+    [(Edits(), True, True), (Edits(), False, False), (Edits(router="round_robin"), True, False)],
+)
+def test_the_answer_states_whether_waiting_clients_wait(
+    edits: Edits, linked: bool, waits: bool
+) -> None:
+    whole = recorded(2)
+    engines = [replace(each, waiting=(0,) if linked else ()) for each in whole.engines]
+    found = predict(
+        replace(whole, engines=engines, waiting=(0,)), WhatIfQuestion(whole.window, edits), 0
+    )
+    (sentence,) = [each for each in found.extrapolated if whole.tenants[0] in each]
+    assert ("wait for each answer" in sentence) == waits
+    assert ("at the recorded times" in sentence) != waits
