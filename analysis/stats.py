@@ -71,8 +71,8 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     requests, or some were deleted, use rollups.
 
     Raises:
-        ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a
-            label.
+        ValueError: a label does not exist, or `precision` is `sketch` and rollups do not exist or
+            do not have a label.
     """
     window = question.window
     if question.precision == "exact" or not (found := _rolled_up(engine, question)):
@@ -105,8 +105,12 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
             )
         return None
     found = rollups(engine, window, by=question.by, equals=question.equals)
-    if found is None or question.precision == "sketch":
+    if question.precision == "sketch":
+        if found is None:
+            raise ValueError("precision sketch: the database has no rollups yet; allowed: exact")
         return found
+    if found is None:
+        return None
     gone = found.requests_deleted_before_unix_ns() > window.from_unix_ns
     return found if gone or found.number() > MAX_READ else None
 

@@ -1,10 +1,13 @@
 from collections import defaultdict
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats import group_stats
+from analysis.stats import StatsQuestion, answer_stats, group_stats
+from store.database import open_database
 from store.queries import Window
 from telemetry.requests import STORED_LATENCIES, Outcome
 
@@ -44,3 +47,13 @@ def test_the_groups_partition_the_requests(
         for labels, ended in expected.items()
     }
     assert [g["requests"] for g in groups] == sorted((g["requests"] for g in groups), reverse=True)
+
+
+def test_sketches_without_rollups_are_refused(tmp_path: Path) -> None:
+    """The answer states its precision, so it must not be another one than asked for."""
+    engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
+    window = Window(0, 10**9)
+    with pytest.raises(ValueError, match="no rollups"):
+        answer_stats(engine, StatsQuestion(window, precision="sketch"))
+    assert answer_stats(engine, StatsQuestion(window)).precision == "exact"
+    engine.dispose()
