@@ -1,7 +1,8 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
 The increases of counters stay exact, but gauges can miss a burst. Each slot contains a sample of
-each running engine.
+each running engine. Slots are shorter in a range that has so many rows that every k-th slot of 16
+seconds could be outside the range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
+"""Maximum length of a slot."""
 MAX_ROWS: Final = 120_000
 """Approximate maximum number of rows. Every database returns them within half a second."""
 
@@ -44,11 +46,12 @@ class Downsampled:
 
     table: pa.Table
     one_in: int
+    slot_ns: int = SLOT_NS
 
     @property
     def every_s(self) -> int:
         """Seconds between the starts of two successive slots."""
-        return self.one_in * SLOT_NS // 10**9
+        return self.one_in * self.slot_ns // 10**9
 
 
 def engine_samples(
@@ -115,8 +118,9 @@ def _read(
 ) -> Downsampled:
     about = _estimated_rows(engine, window, table, instant, max_rows or FEW_ROWS)
     one_in = max(1, -(-about // max_rows)) if max_rows is not None else 1
+    slot_ns = min(SLOT_NS, max(1, (window.to_unix_ns - window.from_unix_ns) // one_in))
     if one_in > 1:
-        statement = statement.where(instant % (one_in * SLOT_NS) < SLOT_NS)
+        statement = statement.where(instant % (one_in * slot_ns) < slot_ns)
     encoded = encoded_schema(schema)
     try:
         if about < FEW_ROWS:
@@ -125,7 +129,7 @@ def _read(
     except (NotQuick, DBAPIError):
         found = fetched(engine, statement, schema).cast(encoded)
     order = pc.sort_indices(found, [(str(instant.key), "ascending")])
-    return Downsampled(found.take(order).unify_dictionaries(), one_in)
+    return Downsampled(found.take(order).unify_dictionaries(), one_in, slot_ns)
 
 
 def _estimated_rows(

@@ -66,6 +66,16 @@ def test_requests_and_gpus_are_sampled_equally(
     assert cards.table.num_rows * cards.one_in == pytest.approx(600, rel=0.2)
 
 
+def test_a_short_range_with_many_rows_is_not_empty(
+    engine: Engine, sample_row: Callable[..., EngineSample]
+) -> None:
+    """The range is shorter than the time between two slots of 16 s."""
+    put(engine, *(sample_row(number, steps_total=number) for number in range(20)))
+    found = downsampled.engine_samples(engine, window(20), COLUMNS, max_rows=10)
+    assert found.one_in > 1
+    assert found.table.num_rows > 0
+
+
 def test_an_empty_store_has_no_rows(engine: Engine) -> None:
     found = downsampled.engine_samples(engine, window(10**6), COLUMNS)
     assert (found.table.num_rows, found.table.column_names) == (0, list(COLUMNS))
