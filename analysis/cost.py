@@ -189,7 +189,8 @@ def sustained_rate(
     """Return the highest rate of requests at which all objectives were met, from the stored counts.
 
     Only whole minutes for which the counts are complete are used. An objective may count only a
-    part of the requests. Its rate is then scaled to all requests.
+    part of the requests. Its rate is then scaled to all requests. If the rollups per minute were
+    deleted, the number of all requests is the mean over whole hours.
 
     Args:
         window: begins and ends at whole minutes.
@@ -225,11 +226,18 @@ def sustained_rate(
     if rate.rps is None:
         return rate
     served = Window(start_s * SECOND_NS, end_s * SECOND_NS)
-    cells = billed_requests(engine, served, BASE).cells
+    billed = billed_requests(engine, served, BASE)
+    cells = billed.cells
     if replica is not None:
         cells = cells.at(cells.have({"replica": replica}))
     requests = sum(each.requests for each in tokens_by_model(cells).values())
-    return replace(rate, rps=rate.rps * requests / rate.requests)
+    # Without rollups per minute, the billed requests are those of whole hours.
+    in_served = requests * _length_s(served) / _length_s(billed.window)
+    return replace(rate, rps=rate.rps * in_served / rate.requests)
+
+
+def _length_s(window: Window) -> float:
+    return (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
 
 
 def _seconds(window: Window) -> tuple[int, int]:

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,9 +7,12 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.evaluator import Evaluator
 from alerts.openslo.reader import OBJECTIVES, load
-from analysis.cost import sustained_rate
+from analysis.cost import SECOND_NS, sustained_rate
+from store.billing.billed_requests import billed_requests
 from store.database import open_database
 from store.queries import Window
+from store.retention import delete_older_rollups
+from store.rollups.tables import HOUR_S
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
@@ -65,3 +69,21 @@ def test_the_rate_of_one_replica_is_its_part_of_the_rate(steady: Engine) -> None
 def test_a_range_that_is_not_counted_yet_has_no_rate(steady: Engine) -> None:
     found = sustained_rate(steady, minutes(15, 20), SPEC)
     assert (found.requests, found.rps) == (0, None)
+
+
+def test_without_rollups_per_minute_the_rate_is_the_same(tmp_path: Path) -> None:
+    """The requests are then known only for whole hours."""
+    engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
+    hour_s = START_S // HOUR_S * HOUR_S
+    rows = [
+        replace(good(place), received_unix_ns=(hour_s + place) * SECOND_NS)
+        for place in range(2 * HOUR_S)
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(60)
+    Evaluator(engine, SPEC).evaluate(hour_s + 2 * HOUR_S + 15)
+    delete_older_rollups(engine, HOUR_S * SECOND_NS, None, (hour_s + 4 * HOUR_S) * SECOND_NS)
+    window = Window((hour_s + 1_800) * SECOND_NS, (hour_s + 2_400) * SECOND_NS)
+    assert billed_requests(engine, window, ()).window != window
+    assert sustained_rate(engine, window, SPEC).rps == pytest.approx(1, rel=0.01)
+    engine.dispose()
