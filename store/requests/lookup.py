@@ -37,7 +37,7 @@ RELATED_NS: Final = 3600 * 10**9
 """This period before the first match is searched too, because an agent may reuse an id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
-_PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
+_PAIR: Final = re.compile(r"([0-9a-f]{32})/([0-9a-f]{16})")
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 

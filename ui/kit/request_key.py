@@ -34,9 +34,9 @@ class RequestKey:
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
         """Parse the string form of a key. Return None for any other text."""
-        if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
+        if match := re.fullmatch(r"([0-9a-f]{32})/([0-9a-f]{16})", text):
             return RequestKey(None, match[1], match[2])
-        match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)
+        match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{32})-([0-9a-f]{16})", text)
         if match is None or int(match[1]) >= LATEST_UNIX_S * SECOND_NS:
             return None
         return RequestKey(int(match[1]), match[2], match[3])

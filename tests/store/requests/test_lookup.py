@@ -32,6 +32,13 @@ def test_a_request_is_found_by_any_of_its_names(
     assert spans(engine, "other") == spans(engine, "cmpl-other") == [f"{2:016x}"]
 
 
+def test_a_clients_id_may_look_like_a_short_trace_and_span(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    write(request_row(1, request_id="cafe/babe"))
+    assert spans(engine, "cafe/babe") == [f"{1:016x}"]
+
+
 def test_a_trace_names_all_its_requests_in_order(
     engine: Engine, write: Write, request_row: Row
 ) -> None:
