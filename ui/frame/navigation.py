@@ -86,11 +86,17 @@ def warn(notice: str) -> None:
 
 
 def change(view: View) -> None:
-    """Change the view within the page, and write the view to the address."""
-    st.session_state[_VIEW] = view
-    st.session_state[_NOTICES] = []
+    """Change the view within the page, and write the view to the address.
+
+    The page of an incident may have been drawn at the path of another page (`resolve`). The path
+    then changes too.
+    """
     written = address.parameters(view)
     key, before = st.session_state[_ADDRESS]
+    if view.page != key:
+        st.switch_page(st.session_state[_PAGES][view.page], query_params=written)
+    st.session_state[_VIEW] = view
+    st.session_state[_NOTICES] = []
     if not st.query_params.to_dict() == before == written:
         st.session_state[_REPLACED].append(before)
         st.query_params.from_dict(written)

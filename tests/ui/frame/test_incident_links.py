@@ -161,6 +161,9 @@ def test_no_latency_opens_overview(
     assert test.title[0].value == "Overview"
     asked = shown(test)
     assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
+    test.segmented_control("range").set_value("1h").run()
+    assert test.title[0].value == "Overview"
+    assert test.session_state["address"][0] == "overview"
 
 
 @pytest.mark.parametrize(
