@@ -46,8 +46,8 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
     if name == "explain" and "request" in parameters:
         query = {"page": "request", "request": parameters["request"]}
     elif name == "explain" and "incident" in parameters:
-        if "where" in parameters or "baseline" in parameters:
-            return None  # the page of an incident has the filters and the baseline of its objective
+        if "baseline" in parameters:
+            return None  # the page of an incident has the baseline of its stored explanation
         query["incident"] = parameters["incident"]
     elif name == "slo" and "at" in parameters:
         at_s = time_range.instant_ns(parameters["at"]) // _NS

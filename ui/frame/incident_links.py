@@ -42,8 +42,11 @@ class IncidentSelection(NamedTuple):
 def find(
     engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int
 ) -> IncidentSelection:
-    """Return the view of the incident that a page's address names. For an open incident, the range
-    ends at `now_unix_ns`."""
+    """Return the view of the incident that a page's address names.
+
+    The address's filters are kept, except for labels that the objective selects. For an open
+    incident, the range ends at `now_unix_ns`.
+    """
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
     found = expanded(engine, objectives)
@@ -72,10 +75,11 @@ def find(
         Window(each.from_unix_ns, each.to_unix_ns)
         for each in (questions.window, questions.baseline)
     )
+    selected = {label: value for label, value in questions.equals.items() if value is not None}
     shown = replace(
         view.between(window.from_unix_ns, window.to_unix_ns),
         incident=f"{name}@{row.fired_unix_s}",
-        equals={label: value for label, value in questions.equals.items() if value is not None},
+        equals={**view.equals, **selected},
         baseline=baseline,
         page="root-cause" if questions.metrics else "overview",
     )

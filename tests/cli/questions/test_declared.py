@@ -72,6 +72,9 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
     assert page_link("http://x", "explain", [("incident", "chat@1763634000")]) == (
         "http://x/?page=root-cause&incident=chat@1763634000"
     )
+    assert page_link("http://x", "explain", [("incident", "chat"), ("where", "tenant=a")]) == (
+        "http://x/?page=root-cause&incident=chat&tenant=a"
+    )
     budget = page_link("http://x", "budget", [*given, ("preset", "code")])
     assert budget is not None
     shown, notices = parse(dict(parse_qsl(budget.partition("/?")[2])))
@@ -90,7 +93,6 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
         ("caches", [("where", "cache=semantic")]),
         ("stats", [("where", "tenant=")]),
         ("outside", [("where", "model=a")]),
-        ("explain", [("incident", "chat"), ("where", "tenant=a")]),
         ("explain", [("incident", "chat"), ("baseline", "7d")]),
         ("what-if", [("find", "replicas"), ("slo", "chat"), ("rate", "2x")]),
     ],

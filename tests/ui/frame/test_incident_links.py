@@ -105,6 +105,19 @@ def test_the_incident_of_a_group_opens_with_its_filters(
     assert markup(page(url, **asked)) == content
 
 
+def test_the_address_may_also_filter_the_incidents_requests(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    wider = {"page": "root-cause", "from": str(BEGAN_S - 60), "to": str(START_S + 1_200)}
+    content = markup(page(url, tenant="acme", **wider)).partition("Before the incident")[0]
+    query = html.unescape(content.rpartition("href='root-cause?")[2].partition("'")[0])
+    test = page(url, page="root-cause", **dict(parse_qsl(query)))
+    assert shown(test)["tenant"] == "acme"
+    assert shown(test)["incident"] == f"chat@{BEGAN_S + 60}"
+
+
 def test_links_to_other_pages_have_the_incidents_range(
     page: Open, database: Database, incident: Any, files: Path
 ) -> None:
