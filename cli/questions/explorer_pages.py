@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from alerts.explorer_links import FILTERS, PROBE_FILTERS
+from alerts.explorer_links import FILTERS, LATENCIES, PROBE_FILTERS
 from analysis.compare.question import SIDES, SPLITS
 from cli.options import time_range
 from cli.options.time_range import DEFAULT_LAST
@@ -30,6 +30,11 @@ _FILTERS: Final = {"outside": PROBE_FILTERS}
 """Maps a question to the labels that filter its page, if they are not `_LABELS`."""
 _CHANGES: Final = ("replicas", "router", "rate", "prompt", "output")
 """The parameters of `what-if` that are changes, besides `set`."""
+_SORTED_BY: Final = {
+    f"-{column}": latency for column, latency in LATENCIES.items() if column != "first_content_s"
+}
+"""Maps an order of `requests` to the latency whose slowest requests the page shows. The page does
+not show the time to first content."""
 _NS: Final = 10**9
 _RANGE_S: Final = parse_ns(DEFAULT_LAST) // _NS
 
@@ -77,6 +82,8 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         query["per"] = parameters["by"]
     if name == "budget":
         query["budget"] = parameters.get("preset", "chat")
+    if name == "requests" and (latency := _SORTED_BY.get(parameters.get("sort", ""))) is not None:
+        query["latency"] = latency
     if name in ("explain", "compare") and "metric" in parameters:
         query["latency"] = parameters["metric"]
     if name == "explain" and "baseline" in parameters and "from" in query:

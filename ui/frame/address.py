@@ -75,7 +75,15 @@ _SETTINGS: Final = (
 LONGEST_INCIDENT: Final = 2_000
 """Maximum characters of an incident's name. The name of an incident of a group contains label
 values of up to 256 characters each."""
-LONGEST_CHANGE: Final = LONGEST_ID
+LONGEST_CHANGE: Final = 2_000
+"""Maximum characters of a change or a sweep. A longer text is refused, because a part of it would
+be another change."""
+_LONGEST: Final = {
+    "incident": LONGEST_INCIDENT,
+    "change": LONGEST_CHANGE,
+    "sweep": LONGEST_CHANGE,
+}
+"""Maximum characters of a value in a link, if it is not `LONGEST_ID`."""
 LONGEST_REASON: Final = 400
 """Maximum number of characters of an error about a change. It contains what is allowed."""
 LONGEST_RANGE_S: Final = 400 * 86_400
@@ -228,9 +236,13 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 
 
 def link(view: View) -> str:
-    """The address of a view, relative to any page. Values longer than `LONGEST_ID` characters are
+    """The address of a view, relative to any page. Values that are too long for an address are
     omitted."""
-    written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
+    written = {
+        name: value
+        for name, value in parameters(view).items()
+        if len(value) <= _LONGEST.get(name, LONGEST_ID)
+    }
     path = "./" if view.page == FIRST else view.page
     return f"{path}?{urlencode(written, quote_via=quote)}"
 
@@ -324,12 +336,23 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | str
     return None
 
 
+def _text(name: str, parameters: Mapping[str, str], notices: list[str]) -> str:
+    text = parameters.get(name, "").strip()
+    if len(text) <= LONGEST_CHANGE:
+        return text
+    notices.append(
+        f"The address's {name} has {len(text):,} characters; allowed: at most"
+        f" {LONGEST_CHANGE:,}. Now showing no {name}."
+    )
+    return ""
+
+
 def _what_if_edits(parameters: Mapping[str, str], notices: list[str]) -> str:
-    text = parameters.get("change", "")
+    text = _text("change", parameters, notices)
     if not text:
         return ""
     try:
-        return ",".join(edits_of(text[:LONGEST_CHANGE].split(",")).listed())
+        return ",".join(edits_of(text.split(",")).listed())
     except EditError as error:
         reason = plain(str(error), LONGEST_REASON)
         notices.append(f"The address's change: {reason}. Now showing no change.")
@@ -337,7 +360,7 @@ def _what_if_edits(parameters: Mapping[str, str], notices: list[str]) -> str:
 
 
 def _sweep(parameters: Mapping[str, str], notices: list[str]) -> str:
-    text = parameters.get("sweep", "").strip()[:LONGEST_CHANGE]
+    text = _text("sweep", parameters, notices)
     if not text:
         return ""
     try:

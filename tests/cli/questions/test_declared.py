@@ -112,6 +112,8 @@ def test_a_link_has_each_parameter_that_the_page_has() -> None:
         return view
 
     assert opened("requests", ("where", "outcome=error")).equals == {"outcome": "error"}
+    assert opened("requests", ("sort", "-e2e_s")).metric == "e2e"
+    assert opened("requests", ("sort", "-first_content_s")).metric == "ttft"
     assert opened("explain", ("by-size", "true")).decide == "size"
     assert opened("explain", ("by-size", "false")).decide == "slo"
     slos = opened("slo", ("at", "2025-11-20T10:35Z"))
@@ -125,6 +127,8 @@ def test_a_link_has_each_parameter_that_the_page_has() -> None:
         *("max_num_seqs=64", "rate=tenant=acme:2x", "replicas=3")
     }
     assert opened("what-if", ("sweep", "rate=1x..4x")).sweep == "rate=1x..4x"
+    rates = [("rate", f"tenant=tenant-{number}:2x") for number in range(20)]
+    assert len(opened("what-if", *rates).change.split(",")) == 20
 
 
 def _compared(*given: tuple[str, str]) -> View:

@@ -218,6 +218,19 @@ def test_a_link_opens_the_view_and_omits_long_values() -> None:
     assert (reached, notices) == (replace(view, equals={"tenant": "a&b"}), [])
 
 
+def test_a_change_that_is_too_long_is_refused_as_a_whole() -> None:
+    """The beginning of a change is another change: max_num_seqs=2048 becomes max_num_seqs=2."""
+    rates = [f"rate=tenant=t{number}:2x" for number in range(200)]
+    change = ",".join(rates[:60])
+    view, notices = address.parse({"change": change}, "what-if")
+    assert (view.change, notices) == (change, [])
+    assert dict(parse_qsl(address.link(view).partition("?")[2]))["change"] == change
+    for name in ("change", "sweep"):
+        view, (notice,) = address.parse({name: ",".join(rates)}, "what-if")
+        assert getattr(view, name) == ""
+        assert f"allowed: at most {address.LONGEST_CHANGE:,}" in notice
+
+
 @pytest.mark.parametrize("page", ["requests", "compare", "what-if"])
 def test_a_page_without_the_first_content_shows_ttft(page: str) -> None:
     """Links to these pages omit the latency. If an address contains it, a notice appears."""
