@@ -199,7 +199,7 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 def _zone() -> tzinfo:
     try:
         return ZoneInfo(st.context.timezone or "UTC")
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, such as America
         return UTC
 
 
