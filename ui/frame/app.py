@@ -156,7 +156,8 @@ def _drag(context: Context, found: Any, module: Any) -> None:
 def _command(context: Context) -> None:
     line = command.command(context.view, context.window, context.now_unix_ns)
     if line is not None:
-        zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
+        window = context.window
+        zone = html.escape(wording.zone_name(context.zone, window.from_unix_ns, window.to_unix_ns))
         paragraph(f"In a terminal, with times in UTC. This page shows {zone}.")
         st.code(line, language="bash", wrap_lines=True)
 

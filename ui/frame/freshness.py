@@ -33,7 +33,8 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
         parts.append(f"data as of {at}")
         if silent is not None:
             parts.append(f"no data for {wording.span(silent)}")
-    parts.append(wording.zone_name(context.zone, context.window.to_unix_ns))
+    window = context.window
+    parts.append(wording.zone_name(context.zone, window.from_unix_ns, window.to_unix_ns))
     frozen = context.view
     if frozen.last is not None:
         frozen = frozen.paused_at(context.window.to_unix_ns)

@@ -19,7 +19,7 @@ def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulate
     parts = [
         *(f"{label} {wording.plain(value)}" for label, value in equals.items()),
         f"{start} to {until}",
-        wording.zone_name(zone, window.to_unix_ns),
+        wording.zone_name(zone, window.from_unix_ns, window.to_unix_ns),
         *(["simulated data"] if simulated else []),
     ]
     return " · ".join(parts)

@@ -165,9 +165,10 @@ def clock_or_date(unix_ns: int, zone: tzinfo, day_of_unix_ns: int) -> str:
     return clock(unix_ns, zone, date=not same_day)
 
 
-def zone_name(zone: tzinfo, unix_ns: int) -> str:
-    """The page's time zone, such as `times in Europe/Berlin, UTC+01:00`."""
-    offset = zone_offset(zone, unix_ns)
+def zone_name(zone: tzinfo, *unix_ns: int) -> str:
+    """The page's time zone, with its offset at each instant, such as `times in Europe/Berlin,
+    UTC+02:00, then UTC+01:00`."""
+    offset = ", then ".join(dict.fromkeys(zone_offset(zone, each) for each in unix_ns))
     return f"times in {offset}" if offset == "UTC" else f"times in {zone}, {offset}"
 
 

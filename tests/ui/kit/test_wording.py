@@ -71,6 +71,15 @@ def test_a_time_is_in_the_readers_zone() -> None:
     assert wording.zone_offset(ZoneInfo("Asia/Kolkata"), at) == "UTC+05:30"
 
 
+def test_the_zone_has_both_offsets_if_clocks_change_within_the_range() -> None:
+    """On 2026-10-25 at 01:00 UTC, the offset of Berlin changes."""
+    change_ns, hour_ns, berlin = 1_792_890_000 * 10**9, 3_600 * 10**9, ZoneInfo("Europe/Berlin")
+    across = wording.zone_name(berlin, change_ns - hour_ns, change_ns + hour_ns)
+    assert across == "times in Europe/Berlin, UTC+02:00, then UTC+01:00"
+    after = wording.zone_name(berlin, change_ns, change_ns + hour_ns)
+    assert after == "times in Europe/Berlin, UTC+01:00"
+
+
 def test_a_difference_has_its_sign() -> None:
     shown = [wording.signed_seconds(value) for value in (1.19, -0.0097, None)]
     assert shown == ["+1.19 s", "−9.70 ms", "–"]
