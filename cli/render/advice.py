@@ -105,7 +105,7 @@ def _ratio(gain: Predicted) -> str:
 def _points(each: PredictedAttainment | None) -> str:
     if each is None or each.good_ratio.value is None:
         return text.UNKNOWN
-    return f"{each.good_ratio_now:.1%} to {each.good_ratio.value:.1%}"
+    return f"{text.percent(each.good_ratio_now)} to {text.percent(each.good_ratio.value)}"
 
 
 def _usd(now: float | None, then: float | None) -> str:

@@ -69,7 +69,7 @@ def _rate(total: CacheGroup) -> str:
 def _percents(group: CacheGroup) -> tuple[str, str]:
     if group.rate is None:
         return text.UNKNOWN, text.UNKNOWN
-    ratio, low, high = (f"{each:.1%}" for each in group.rate)
+    ratio, low, high = map(text.percent, group.rate)
     return ratio, f"[{low} to {high}]"
 
 

@@ -108,10 +108,10 @@ def _objectives(answer: CompareAnswer) -> list[str]:
     rows = [
         [
             text.label(each.slo),
-            f"{100 * each.target:.4g}%",
-            f"{each.before:.2%}",
+            text.percent(each.target),
+            text.percent(each.before, 2),
             *(_points(part) for part in (each.mix, each.load, each.change)),
-            f"{each.after:.2%}",
+            text.percent(each.after, 2),
         ]
         for each in answer.objectives
     ]

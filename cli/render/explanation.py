@@ -1,7 +1,6 @@
 """An explanation as text. Pure."""
 
 from collections.abc import Iterator, Mapping
-from math import floor, log10
 from typing import Any
 
 from analysis.cause_sentences import NAMES, method_sentence, network_sentence, share_text
@@ -20,8 +19,6 @@ _WIDEST_EVIDENCE = 120
 """Maximum characters of the name of evidence. The Root cause page prints as many."""
 _SHOWN_S = 5e-5
 """Parts shorter than this are not listed, because they would be shown as 0."""
-_ROUNDING = 1e-9
-"""A smaller distance from 0 or 100 %, in percent, is a rounding error."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:
@@ -84,19 +81,11 @@ def _attainment_sentence(each: Attainment, metric: str) -> str:
         subject = f"The part of objective {each.slo} about {metric}"
         target = "the target of the whole objective"
     return (
-        f"{subject} {verb}: {_percent(each.attained_ratio)} of"
+        f"{subject} {verb}: {text.percent(each.attained_ratio)} of"
         f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
-        f" {_percent(each.baseline_attained_ratio)};"
-        f" {target} is {_percent(1.0 - each.budget)}."
+        f" {text.percent(each.baseline_attained_ratio)};"
+        f" {target} is {text.percent(1.0 - each.budget)}."
     )
-
-
-def _percent(ratio: float) -> str:
-    """A share in percent, with two digits of its distance from 0 or 100 %, such as 99.95%."""
-    rest = 100 * min(ratio, 1.0 - ratio)
-    digits = 1 if rest < _ROUNDING else max(1, 1 - floor(log10(rest)))
-    whole, _, decimals = f"{100 * ratio:.{digits}f}".partition(".")
-    return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}%"
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
@@ -112,8 +101,8 @@ def _still_slow(answer: ExplainAnswer) -> str | None:
     if worst is None:
         return None
     return (
-        f"Still slow: {_percent(1.0 - worst.attained_ratio)} of requests take longer than"
-        f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
+        f"Still slow: {text.percent(1.0 - worst.attained_ratio)} of requests take longer than"
+        f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {text.percent(worst.budget)}."
     )
 
 

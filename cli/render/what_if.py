@@ -114,7 +114,7 @@ def lines(answer: WhatIfAnswer) -> list[str]:
         return found
     found.append("")
     found += [
-        f"SLO {each.slo}: {each.good_ratio_now:.2%} good now,"
+        f"SLO {each.slo}: {share(each.good_ratio_now)} good now,"
         f" {share(each.good_ratio.value)} predicted {_share_interval(each.good_ratio)}"
         for each in answer.objectives
     ]
@@ -174,7 +174,7 @@ def cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
 
 def share(value: float | None) -> str:
     """A share in percent."""
-    return text.UNKNOWN if value is None else f"{value:.2%}"
+    return text.percent(value, 2)
 
 
 def binding(binds: str) -> str:
@@ -270,7 +270,7 @@ def found_lines(found: SearchResult) -> list[str]:
         for each in found.tried
     ]
     return [
-        f"The {wanted} to meet SLO {found.slo} (target {found.target:.4g}): {result}",
+        f"The {wanted} to meet SLO {found.slo} (target {text.percent(found.target)}): {result}",
         "",
         *text.table(header, rows, left=0, keep=len(header)),
         "",

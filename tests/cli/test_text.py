@@ -10,7 +10,18 @@ from analysis.explain import ExplainAnswer
 from analysis.incident import IncidentVerdict
 from cli.commands.explain_incident import IncidentAnswer, verdict_lines
 from cli.render.explanation import cause_lines, of_answer
-from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
+from cli.render.text import (
+    UNKNOWN,
+    WIDEST,
+    count,
+    label,
+    percent,
+    rate,
+    seconds,
+    span,
+    table,
+    usd,
+)
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import (
     Cause,
@@ -97,6 +108,22 @@ def test_dollars_keep_three_digits_below_one_and_cents_above(
     value_usd: float | None, shown: str
 ) -> None:
     assert usd(value_usd) == shown
+
+
+@pytest.mark.parametrize(
+    ("ratio", "digits", "shown"),
+    [
+        (None, 1, "-"),
+        (1.0, 1, "100.0%"),
+        (0.99996, 1, "99.996%"),
+        (0.99996, 2, "99.996%"),
+        (0.00004, 2, "0.004%"),
+        (0.975, 2, "97.50%"),
+        (0.5, 1, "50.0%"),
+    ],
+)
+def test_only_the_whole_is_100_percent(ratio: float | None, digits: int, shown: str) -> None:
+    assert percent(ratio, digits) == shown
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07a\nb\r\u202e\u2028\x9b31m"
