@@ -114,8 +114,7 @@ def lines(answer: WhatIfAnswer) -> list[str]:
         return found
     found.append("")
     found += [
-        f"SLO {each.slo}: {share(each.good_ratio_now)} good now,"
-        f" {share(each.good_ratio.value)} predicted {_share_interval(each.good_ratio)}"
+        f"SLO {each.slo}: {share(each.good_ratio_now)} good now, {predicted_share(each.good_ratio)}"
         for each in answer.objectives
     ]
     if answer.rejected:
@@ -158,6 +157,11 @@ def _with_interval(each: Predicted) -> str:
 
 def _share_with_interval(each: Predicted) -> str:
     return f"{share(each.value)} {_share_interval(each)}".rstrip()
+
+
+def predicted_share(each: Predicted) -> str:
+    """A predicted share, and its interval if there is one."""
+    return f"{share(each.value)} predicted {_share_interval(each)}".rstrip()
 
 
 def _share_interval(each: Predicted) -> str:

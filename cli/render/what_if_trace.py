@@ -13,7 +13,7 @@ from cli.render.what_if import (
     binding,
     cost,
     predicted_cells,
-    share,
+    predicted_share,
 )
 from telemetry.time_text import length
 
@@ -89,11 +89,7 @@ def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
             )
     header = ["latency", "", "predicted", "95 % interval", "error in the window"]
     found += ["", *text.table(header, rows, left=2, keep=len(header)), ""]
-    found += [
-        f"SLO {each.slo}: {share(each.good_ratio.value)} predicted"
-        f" [{share(each.good_ratio.low)}, {share(each.good_ratio.high)}]"
-        for each in answer.objectives
-    ]
+    found += [f"SLO {each.slo}: {predicted_share(each.good_ratio)}" for each in answer.objectives]
     if answer.rejected:
         found.append(f"{answer.rejected:,} {REJECTED}")
     if answer.usd_per_hour is not None:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.what_if import POINTS
+from analysis.corrected_prediction import Predicted, Reproduced
+from analysis.trace_prediction import TraceAnswer, TraceAttainment
+from analysis.what_if import POINTS, WhatIfAnswer
 from analysis.window_replay import METRICS
 from cli.main import tailspan
 from cli.questions.answer import answered
+from cli.render.what_if_trace import trace_lines
 from simulator.dataset import Dataset
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
@@ -21,6 +24,7 @@ from simulator.workload import Workload
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.predictions import predictions
+from store.queries import Window
 from store.writer import Writer
 
 SECONDS = 150
@@ -242,6 +246,27 @@ TRACE = "".join(
     f'{{"timestamp": {number * 250}, "input_length": 300, "output_length": 40}}\n'
     for number in range(200)
 )
+
+
+def test_a_trace_without_an_interval_prints_the_share_alone() -> None:
+    measured = {name: dict.fromkeys(POINTS, Reproduced(0.1, 0.1)) for name in METRICS}
+    predicted = {name: dict.fromkeys(POINTS, Predicted(0.1)) for name in METRICS}
+    window = WhatIfAnswer(
+        window=Window(0, 10**9),
+        requests=1,
+        edits=(),
+        reproduced=measured,
+        refused=None,
+        now={},
+        throughput_rps=1.0,
+        all_rps=1.0,
+        usd_per_hour=None,
+        left_out={},
+        simulated=False,
+    )
+    shares = [TraceAttainment("chat", 0.99, Predicted(0.99996))]
+    answer = TraceAnswer(window, 1, 1.0, (), predicted, shares)
+    assert "SLO chat: 99.996% predicted" in trace_lines(answer, "trace.jsonl")
 
 
 def test_a_trace_is_replayed_on_the_engines_of_the_range(
