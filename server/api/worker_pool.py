@@ -43,6 +43,10 @@ class WorkerEndedError(Exception):
     """The worker ended while it computed the answer."""
 
 
+class _NotReceivedError(WorkerEndedError):
+    """The worker ended before it received the question."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerReply:
     """The answer of a worker."""
@@ -118,7 +122,7 @@ class WorkerPool:
 
     async def _answer(self, message: Mapping[str, Any]) -> WorkerReply:
         if self._idle:
-            with suppress(WorkerEndedError):  # the idle worker has ended, so start a new worker
+            with suppress(_NotReceivedError):  # the idle worker has ended, so start a new worker
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
@@ -179,12 +183,18 @@ class _Worker:
             self._timer.cancel()
 
     async def ask(self, message: Mapping[str, Any]) -> WorkerReply:
-        """Send a question to the worker. Raise WorkerEndedError if the worker's process ends."""
+        """Send a question to the worker. Raise WorkerEndedError if the worker's process ends.
+
+        A question that was received is not asked again, because it may have ended the process, for
+        example because it needs too much memory.
+        """
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None
         try:
             to.write(json.dumps(message).encode() + b"\n")
+            if to.is_closing():
+                raise _NotReceivedError("the process that computes the answer ended")
             await to.drain()
             head = json.loads(await back.readuntil())
             body = await back.readexactly(head["bytes"])

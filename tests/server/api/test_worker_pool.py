@@ -22,6 +22,8 @@ for line in sys.stdin:
     asked = json.loads(line)
     if "sleep" in asked:
         time.sleep(asked["sleep"])
+    if "log" in asked:
+        print("asked", file=open(asked["log"], "a"), flush=True)
     if "end" in asked:
         os._exit(3)
     body = json.dumps({"pid": os.getpid(), **asked}).encode()
@@ -80,6 +82,20 @@ def test_a_process_answers_several_questions_and_is_replaced_after_its_end() -> 
             assert await _pid(pool)
 
     asyncio.run(ask())
+
+
+def test_a_question_that_ends_its_process_is_asked_once(tmp_path: Path) -> None:
+    """It would also end the next process, for example because it needs too much memory."""
+    log = tmp_path / "log"
+
+    async def ask() -> None:
+        async with pool_of() as pool:
+            await _pid(pool)
+            with pytest.raises(WorkerEndedError, match="ended"):
+                await _pid(pool, log=str(log), end=True)
+
+    asyncio.run(ask())
+    assert log.read_text().splitlines() == ["asked"]
 
 
 def test_questions_at_the_same_time_have_separate_processes() -> None:
