@@ -39,7 +39,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
                     },
                 },
                 customdata=[
-                    f"{wording.seconds(value)} ({wording.percent(value / total)})"
+                    f"{wording.seconds(value)} ({wording.share(value, total)})"
                     for value, total in zip(values.tolist(), totals.tolist(), strict=True)
                 ],
                 hovertemplate="%{customdata}<extra>" + layer.name + "</extra>",

@@ -66,6 +66,21 @@ def test_more_requests_than_are_read_are_shown_from_rollups(
     assert "No request has ever matched" in markup(page(url, last="1h", tenant="nobody"))
 
 
+def test_requests_that_took_no_time_are_drawn(
+    page: Open, database: Database, one_request: Any
+) -> None:
+    """A span may begin and end at the same instant."""
+    start_s = 1_763_600_000
+    unknown = dict.fromkeys(("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"), None)
+    at_ns = (start_s + 600) * 10**9
+    rows = [
+        one_request(1, received_unix_ns=start_s * 10**9),
+        one_request(2, received_unix_ns=at_ns, e2e_s=0.0, ttft_s=None, **unknown),
+    ]
+    test = page(database(rows), **{"from": str(start_s), "to": str(start_s + 1_200)})
+    assert "2 requests" in markup(test)
+
+
 def test_simulated_data_is_marked(page: Open, database: Database, fleet: Any) -> None:
     rows, samples = fleet(50, recent(), 600, simulated=True)
     assert "Simulated data: these numbers" in markup(page(database(rows, samples)))
