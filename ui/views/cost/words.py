@@ -188,7 +188,7 @@ def _row(
     return (
         f"{name}{bar}",
         wording.usd(group.usd),
-        wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
+        wording.exact_percent(None if group.usd is None or not whole else group.usd / whole),
         *map(wording.usd, beside_usd),
         wording.count(group.requests)
         + (f" <small>{group.unpriced:,} unpriced</small>" if group.unpriced else ""),

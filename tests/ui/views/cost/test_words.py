@@ -123,6 +123,9 @@ def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
     text = words.payers([BillGroup((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in text
     assert words.UNKNOWN_NAME in text
+    groups = [BillGroup(("acme",), requests=1, usd=1.0), BillGroup((None,), requests=3, unpriced=3)]
+    beside = words.payers(groups, "tenant", View(), HOUR, {})
+    assert "0 %" not in beside.partition(words.UNKNOWN_NAME)[2]
 
 
 @pytest.mark.parametrize(
