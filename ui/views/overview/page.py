@@ -113,7 +113,8 @@ def show(context: Context, found: OverviewData) -> None:
     silent_s = context.silence_s(found.newest_unix_ns)
     hung_engines.show(context.engine, context.now_unix_ns)
     _errors(context.objectives)
-    if found.states and (found.now.number or context.view.equals):
+    burns = any(each.burns for each in found.states)
+    if found.states and (found.now.number or context.view.equals or burns):
         _answer(context, found, silent_s)
     elif not found.states:
         _no_objective(context.objectives)

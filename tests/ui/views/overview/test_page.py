@@ -53,6 +53,17 @@ def test_a_burn_has_its_start_and_requests(page: Open, database: Database, incid
     assert len(test.get("plotly_chart")) == 5
 
 
+def test_a_burn_is_reported_without_requests_in_the_range(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """If all servers are down, no request arrives."""
+    url = database(incident(START_S * 10**9))
+    keep(url, [burn()])
+    shown = markup(page(url, **{"from": str(START_S + 1_210), "to": str(START_S + 1_270)}))
+    assert "No requests between" in shown
+    assert "SLO “chat” is <abbr" in shown
+
+
 def test_a_past_incident_is_in_the_list(page: Open, database: Database, fleet: Any) -> None:
     rows, samples = fleet(2000, START_S * 10**9, 1200)
     quick = [replace(row, streamed=True, ttft_s=row.ttft_s and 0.1, decode_s=0.1) for row in rows]
