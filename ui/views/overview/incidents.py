@@ -36,7 +36,8 @@ def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -
     began = wording.clock(one.began_unix_s * 10**9, zone, date=True)[:-3]
     end_s = at_s if one.ended_unix_s is None else one.ended_unix_s
     lasted = wording.span(max(0, end_s - one.began_unix_s))
-    peak_at = wording.clock(one.peak_unix_s * 10**9, zone)[:5]
+    began_ns, peak_ns = one.began_unix_s * 10**9, one.peak_unix_s * 10**9
+    peak_at = wording.clock_or_date(peak_ns, zone, began_ns)[:-3]
     facts = [
         f"since <b>{began}</b>, for {lasted} so far"
         if one.is_open

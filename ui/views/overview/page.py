@@ -146,7 +146,8 @@ def _answer(context: Context, found: OverviewData, silent_s: float | None) -> No
             for each in cause.levers[:1]
         )
         first_cause = cause_words.first_cause(cause)
-        computed = "" if stored is None else words.computed(stored, context.zone)
+        seen_ns = context.window.to_unix_ns
+        computed = "" if stored is None else words.computed(stored, context.zone, seen_ns)
         st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{actions}{computed}</div>")
 
 

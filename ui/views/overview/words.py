@@ -229,9 +229,12 @@ def _burn_now(each: SloState) -> float:
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
-def computed(answer: StoredAnswer, zone: tzinfo) -> str:
-    """When an incident's stored answer was computed."""
-    text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
+def computed(answer: StoredAnswer, zone: tzinfo, seen_unix_ns: int) -> str:
+    """When an incident's stored answer was computed.
+
+    Times of another day than `seen_unix_ns` have a date.
+    """
+    text = answer.computed(lambda at_ns: wording.clock_or_date(at_ns, zone, seen_unix_ns))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 
 

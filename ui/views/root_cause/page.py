@@ -166,7 +166,8 @@ def _incident(
         return words.probe_incident(incident, context.zone)
     answer = _shown_answer(context, found, incident)
     if answer is not None:
-        return words.stored_incident(incident, answer, context.zone)
+        seen_ns = context.window.to_unix_ns
+        return words.stored_incident(incident, answer, context.zone, seen_ns)
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is ExplanationVerdict.INSUFFICIENT_DATA:

@@ -107,11 +107,16 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
     return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {finding}</p>"
 
 
-def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
-    """The incident with its stored answer, and the time when the answer was computed."""
+def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo, seen_unix_ns: int) -> str:
+    """The incident with its stored answer, and the time when the answer was computed.
+
+    For an open incident, times of another day than `seen_unix_ns` have a date.
+    """
 
     def moment(unix_ns: int) -> str:
-        return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
+        if row.ended_unix_s is not None:
+            return wording.clock(unix_ns, zone, date=True)
+        return wording.clock_or_date(unix_ns, zone, seen_unix_ns)
 
     computed = f"About the whole incident. {wording.for_html(answer.computed(moment), 300)}"
     return f"{incident(row, answer.verdict, zone)}<p class='note'>{computed}</p>"

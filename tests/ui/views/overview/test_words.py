@@ -239,6 +239,12 @@ def test_incidents_are_listed_with_details() -> None:
     assert "No incident in this range" in incidents([standing()], UTC)
 
 
+def test_a_peak_on_another_day_than_the_start_has_its_date() -> None:
+    long = replace(row(), began_unix_s=NOW_S - 2 * DAY_S)
+    assert "peak 11× at 2026-09-21 12:00" in incidents([standing(burns=(burn(long),))], UTC)
+    assert "peak 11× at 12:00" in incidents([standing(burns=(burn(row()),))], UTC)
+
+
 def test_a_page_of_the_past_shows_no_later_peak() -> None:
     """The evaluator stores only the highest burn rate of the whole incident."""
     found = standing([ALL_BAD])

@@ -252,6 +252,15 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     assert f"<p class='cause'>{selected}" in part
 
 
+def test_the_answer_of_an_open_incident_has_a_date_on_the_next_day(
+    page: Open, stored: Callable[..., str]
+) -> None:
+    url, end_s = stored(with_shares), START_S + 87_600
+    for shown in ("overview", "root-cause"):
+        about = {"page": shown, "from": str(START_S + 600), "to": str(end_s)}
+        assert "Computed at 2025-11-20 01:13:35 from" in markup(page(url, **about))
+
+
 def test_a_range_is_replayed_if_the_replay_of_the_stored_answer_took_too_long(
     page: Open, stored: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
