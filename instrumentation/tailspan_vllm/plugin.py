@@ -16,6 +16,7 @@ from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import make_prefix_key, settings_from
 from tailspan_vllm.start_up.hooks import WORKER_PROCESSES
 from tailspan_vllm.start_up.process import note_first_process
+from tailspan_vllm.start_up.progress import engine_number
 
 logger = logging.getLogger("vllm.tailspan")
 
@@ -86,10 +87,8 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_core.observer import EngineObserver
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
-    def make_observer() -> EngineObserver:
-        # EngineCore_DP3 runs engine 3. If a server has only one engine, it may have no number.
-        number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
-        engine = int(number[1]) if number else 0
+    def make_observer(scheduler: Any) -> EngineObserver:
+        engine = _engine_number(scheduler.vllm_config)
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
         link = EngineEnd(token, f"engine-{engine}")
         ladders = settings.prefix_key is not None
@@ -104,6 +103,16 @@ def _install_in_engine() -> None:
         return EngineObserver(link, engine, ladders=ladders, listener=listener)
 
     _log_missing(scheduler_hooks.install(make_observer, early=has_rust_front_end(sys.argv)))
+
+
+def _engine_number(config: Any) -> int:
+    # EngineCore_DP3 runs engine 3. If a server has only one engine, it may have no number.
+    number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
+    if number:
+        return int(number[1])
+    # Ray's actors have no such name. Only the configuration contains their number.
+    is_actor = getattr(config.parallel_config, "data_parallel_backend", None) == "ray"
+    return engine_number(config) if is_actor else 0
 
 
 def _time_start() -> None:

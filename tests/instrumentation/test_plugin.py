@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tailspan_vllm import guard, plugin
+from tailspan_vllm.engine_core import scheduler_hooks
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.http import TimingMiddleware
@@ -126,6 +127,40 @@ def test_each_server_of_a_supervisor_has_its_own_link(
     own = os.environ[TOKEN_VARIABLE]
     assert (own != of_parent) is is_own
     assert watched == ([own] if is_own else [])
+
+
+@pytest.mark.parametrize(
+    ("process", "backend", "index", "expected"),
+    [
+        ("EngineCore_DP3", "mp", 3, 3),
+        ("MainProcess", "ray", 3, 3),
+        ("MainProcess", "mp", 3, 0),  # an `LLM` without an engine process has only engine 0
+    ],
+)
+def test_an_engine_core_has_the_number_of_its_data_parallel_rank(
+    vllm: Vllm,
+    monkeypatch: pytest.MonkeyPatch,
+    process: str,
+    backend: str,
+    index: int,
+    expected: int,
+) -> None:
+    """An engine core of `--data-parallel-backend ray` runs in an actor, whose process has no
+    name."""
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(name=process))
+    made: list[Any] = []
+
+    def install(make: Any, *, early: bool) -> list[str]:
+        made.append(make)
+        return []
+
+    monkeypatch.setattr(scheduler_hooks, "install", install)
+    plugin.install()
+    parallel = SimpleNamespace(data_parallel_backend=backend, data_parallel_index=index)
+    config = SimpleNamespace(parallel_config=parallel)
+    observer = made[0](SimpleNamespace(vllm_config=config))
+    observer.close()
+    assert observer._engine == expected
 
 
 @pytest.mark.parametrize(

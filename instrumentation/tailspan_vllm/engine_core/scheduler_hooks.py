@@ -18,12 +18,12 @@ _READ_OF_OUTPUT = ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cach
 _READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
 
 
-def install(make_observer: Callable[[], EngineObserver], *, early: bool = False) -> list[str]:
+def install(make_observer: Callable[[Any], EngineObserver], *, early: bool = False) -> list[str]:
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: called when the scheduler is created. At the first request, the front ends
-            already look for the observer's link.
+        make_observer: called with the scheduler when the scheduler is created. At the first
+            request, the front ends already look for the observer's link.
         early: True to observe from the creation of the scheduler, False to observe from the first
             request.
 
@@ -36,7 +36,7 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
 
 
 def install_on(
-    scheduler_class: Any, make_observer: Callable[[], EngineObserver], *, early: bool = False
+    scheduler_class: Any, make_observer: Callable[[Any], EngineObserver], *, early: bool = False
 ) -> list[str]:
     """Wrap the methods of a scheduler class. See `install`."""
     hooks = _SchedulerHooks(make_observer, early)
@@ -65,7 +65,7 @@ def install_on(
 
 
 class _SchedulerHooks:
-    def __init__(self, make_observer: Callable[[], EngineObserver], early: bool) -> None:
+    def __init__(self, make_observer: Callable[[Any], EngineObserver], early: bool) -> None:
         self._make = make_observer
         self._early = early
         self._made: EngineObserver | None = None
@@ -76,7 +76,7 @@ class _SchedulerHooks:
     def created(self, original: Any) -> Any:
         def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if self._made is None:
-                self._made = self._make()
+                self._made = self._make(args[0])
                 if self._early:
                     self._begin(args[0])
 
@@ -156,7 +156,7 @@ class _SchedulerHooks:
             self._hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
             return
         try:
-            self._observer = self._made = self._made or self._make()
+            self._observer = self._made = self._made or self._make(scheduler)
             self._observer.introduce(scheduler)
         except Exception:
             guard.note_failure("introduce")

@@ -55,7 +55,7 @@ def note(
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
         name = error.encode("ascii", "replace")[:40]
-        send(_address(token), _REPORT.pack(_engine(config), os.getpid(), stage, now, name))
+        send(_address(token), _REPORT.pack(engine_number(config), os.getpid(), stage, now, name))
 
 
 class ProgressReports:
@@ -75,7 +75,8 @@ class ProgressReports:
         return found
 
 
-def _engine(config: Any) -> int:
+def engine_number(config: Any) -> int:
+    """The number of the engine that has this configuration. 0 if the number is unknown."""
     parallel = getattr(config, "parallel_config", None)
     for name in ("data_parallel_index", "data_parallel_rank"):
         number = getattr(parallel, name, None)

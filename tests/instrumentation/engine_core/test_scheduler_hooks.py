@@ -49,7 +49,7 @@ class Engine:
         self.scheduler = self.cls()
         self.now = time.monotonic()
 
-    def _observer(self) -> EngineObserver:
+    def _observer(self, scheduler: Any) -> EngineObserver:
         observer = EngineObserver(EngineEnd(secrets.token_hex(8), "engine-0"), 0, ladders=True)
         self.observers.append(observer)
         return observer
@@ -110,7 +110,7 @@ def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
     cls = fake.scheduler_class(fake.Calls())
     link: list[EngineEnd] = []
 
-    def make() -> EngineObserver:
+    def make(scheduler: Any) -> EngineObserver:
         link.append(EngineEnd(token, "engine-1"))
         return EngineObserver(link[0], 1)
 
@@ -294,7 +294,7 @@ def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
         cls = fake.scheduler_class(fake.Calls())
         setattr(cls, name, replacement)
         as_they_were = dict(vars(cls))
-        (missing,) = install_on(cls, lambda: pytest.fail("this function must not be called"))
+        (missing,) = install_on(cls, lambda _: pytest.fail("this function must not be called"))
         assert f"Scheduler.{name}" in missing
         assert dict(vars(cls)) == as_they_were
 

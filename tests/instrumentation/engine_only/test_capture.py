@@ -56,7 +56,7 @@ class Core:
         self.join = AccountJoin(f"{token}-engine-3")
         cls = fake.scheduler_class(self.calls)
         self.missing = scheduler_hooks.install_on(
-            cls, lambda: EngineObserver(self.link, 3, listener=self.capture), early=True
+            cls, lambda _: EngineObserver(self.link, 3, listener=self.capture), early=True
         )
         self.scheduler = cls()
         self.scheduler.kv_cache_manager.usage = 0.5
