@@ -108,9 +108,10 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
+    # Since 0.32, vLLM also sends the stages if the engine has no KV connector.
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
-    if stages or names.FETCHING_KV in state.gauges:
-        state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
+    if stages is not None and "kv_transfer.kv_connector" in state.arguments:
+        state.gauges[names.FETCHING_KV] = sum(stages.values())
     # The engine core reports `WAITING_LORAS`. vLLM's own number leaves out requests that were never
     # scheduled.
     if "lora.max_loras" in state.arguments:

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tailspan_vllm import names
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
 
@@ -43,8 +44,14 @@ def test_sums_add_up_and_gauges_are_the_last() -> None:
     assert state.gauges == {names.WAITING: 2, names.RUNNING: 7, names.KV_USAGE: 0.25}
 
 
+WITH_ADAPTERS_AND_CONNECTOR: dict[str, Scalar] = {
+    "lora.max_loras": 2,
+    "kv_transfer.kv_connector": "NixlConnector",
+}
+
+
 def test_newer_statistics_are_read() -> None:
-    state = EngineState(0, 0, arguments={"lora.max_loras": 2})
+    state = EngineState(0, 0, arguments=WITH_ADAPTERS_AND_CONNECTOR)
     newer = scheduler(
         1,
         num_skipped_waiting_reqs=3,
@@ -80,8 +87,16 @@ def test_the_load_is_read_from_a_step_or_from_gauges() -> None:
     assert load_of({}) == load_of(None) == (None, None, None)
 
 
+def test_without_a_kv_connector_no_request_loads_a_kv_cache() -> None:
+    stages = dict.fromkeys(("waiting_to_start", "in_progress", "waiting_to_resume"), 0)
+    for arguments, expected in (({}, None), (WITH_ADAPTERS_AND_CONNECTOR, 0)):
+        state = EngineState(0, 0, arguments=arguments)
+        add_steps(state, [(scheduler(1, num_kv_fetch_reqs_by_stage=stages), None, None)])
+        assert state.gauges.get(names.FETCHING_KV) == expected
+
+
 def test_a_state_that_ended_is_reported_as_zero() -> None:
-    state = EngineState(0, 0, arguments={"lora.max_loras": 2})
+    state = EngineState(0, 0, arguments=WITH_ADAPTERS_AND_CONNECTOR)
     fetching = scheduler(
         1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}
     )
