@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 DEFAULT_PORT: Final = 8000
-"""The port of `vllm serve`."""
+"""The port of `vllm serve` and of `python -m vllm.entrypoints.openai.api_server`."""
 
 _MANAGED: Final = "headless_engine.py"
+_API_SERVER: Final = "vllm/entrypoints/openai/api_server.py"
 
 
 def has_rust_front_end(command_line: Sequence[str]) -> bool:
@@ -39,7 +40,8 @@ def served_port(command_line: Sequence[str]) -> int | None:
         given = value if has_value else "".join(words[place + 1 : place + 2])
         return int(given) if given.isdigit() else None
     without_port = {"--headless", "--config", "--uds"} & {word.partition("=")[0] for word in words}
-    return DEFAULT_PORT if "serve" in words[1:2] and not without_port else None
+    serves = "serve" in words[1:2] or "".join(words[:1]).endswith(_API_SERVER)
+    return DEFAULT_PORT if serves and not without_port else None
 
 
 def _chosen() -> bool:

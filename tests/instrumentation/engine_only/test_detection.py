@@ -6,6 +6,7 @@ import pytest
 from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
 SERVE = ["/opt/vllm/cli/main.py", "serve", "model"]
+MODULE = ["/opt/vllm/entrypoints/openai/api_server.py", "--model", "m"]
 
 
 def envs(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
@@ -66,6 +67,7 @@ def test_a_variable_that_vllm_refuses_is_harmless(monkeypatch: pytest.MonkeyPatc
 )
 def test_the_port_is_read_from_the_command_line(words: list[str], port: int | None) -> None:
     assert served_port([*SERVE, *words]) == port
+    assert served_port([*MODULE, *words]) == port
 
 
 def test_an_engine_of_another_program_has_no_port() -> None:
