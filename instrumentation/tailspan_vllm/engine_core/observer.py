@@ -13,7 +13,8 @@ Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.block_hashes import HashReader
@@ -55,6 +56,19 @@ UNSEEN_ENDS = 1024
 ends. The tracks are then removed."""
 
 
+_NO_PREFILL: Final[Mapping[str, int]] = {}
+
+
+class _PlannedStep(NamedTuple):
+    output: Any
+    work: StepWork
+    begun: float
+    sequences: int
+    encodes: bool
+    completes: Mapping[str, int]
+    """Maps the requests whose prefill the step completes to their numbers of tokens."""
+
+
 class _EndedStep(NamedTuple):
     work: StepWork
     begun: float
@@ -94,7 +108,7 @@ class EngineObserver:
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
-        self._planned: deque[tuple[Any, StepWork, float, int, bool]] = deque()
+        self._planned: deque[_PlannedStep] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
         """Requests freed during `update_from_output`, each with its last scheduled step."""
@@ -160,7 +174,7 @@ class EngineObserver:
         self._idle = False
         if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
             work = StepWork(0, 0.0, sum(cached.num_computed_tokens), len(counts))
-            self._planned.append((output, work, begun, len(counts), False))
+            self._planned.append(_PlannedStep(output, work, begun, len(counts), False, _NO_PREFILL))
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
@@ -192,6 +206,7 @@ class EngineObserver:
         encoded = encoder_ratios(scheduler, output)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
+        completes: dict[str, int] = {}
         for request_id in tuple(self._prefilling):
             count = counts.get(request_id)
             request = scheduler.requests.get(request_id)
@@ -209,12 +224,15 @@ class EngineObserver:
             complete = computed >= request.num_tokens
             if complete:
                 self._prefilling.discard(request_id)
+                completes[request_id] = request.num_tokens
             if track := self._tracks.get(request_id):
                 track.chunks.append(chunk)
                 if complete:
                     track.decodings.append(Decoding(step, computed))
         work = StepWork(tokens, attention, max(context, 0), len(counts) - prefills)
-        self._planned.append((output, work, begun, len(counts), bool(encoded)))
+        self._planned.append(
+            _PlannedStep(output, work, begun, len(counts), bool(encoded), completes)
+        )
 
     def ends(self, scheduler: Any, request: Any) -> None:
         """Copy a request's block hashes before vLLM frees the request. Stop after a failure."""
@@ -280,7 +298,7 @@ class EngineObserver:
         ended."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
-            if request_id in self._planned[place - 1][0].num_scheduled_tokens:
+            if request_id in self._planned[place - 1].output.num_scheduled_tokens:
                 return before + place
         return before
 
@@ -290,18 +308,22 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.stepped(results)
         planned = self._planned
-        if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
+        if planned and (
+            planned[0].output is output or any(each.output is output for each in planned)
+        ):
             now = 0.0
             for result in results.values():
                 now = max(now, result.timestamp)
             now = now or time.monotonic()
             ended = None
             while ended is not output:
-                ended, work, begun, sequences, encodes = planned.popleft()
+                ended, work, begun, sequences, encodes, completes = planned.popleft()
                 begun = max(begun, self._last_end)
-                follows = bool(planned) and planned[0][1].prefill_tokens > 0
+                follows = bool(planned) and planned[0].work.prefill_tokens > 0
                 self._ended.append(_EndedStep(work, begun, now, sequences, encodes, follows))
                 self._last_end = now
+                if completes:
+                    self._continue_failed_prefills(scheduler, completes)
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed or self._leaving:
             last = self._last_step
@@ -317,6 +339,19 @@ class EngineObserver:
             if self._idle or now - self._sampled_at >= SAMPLE_S:
                 self._sampled_at = now
                 self._sample(scheduler)
+
+    def _continue_failed_prefills(self, scheduler: Any, completed: Mapping[str, int]) -> None:
+        """Undo the completion of prefills whose KV cache could not be loaded in the step. vLLM
+        discards the step's token, and computes the missing tokens in later steps."""
+        for request_id, tokens in completed.items():
+            request, track = scheduler.requests.get(request_id), self._tracks.get(request_id)
+            if request is None or track is None or request.num_computed_tokens >= tokens:
+                continue
+            latest = track.decodings[-1] if track.decodings else None
+            # If the request was preempted meanwhile, its decoding has an end.
+            if latest and latest.first == self._last_step and latest.last is None:
+                track.decodings.pop()
+                self._prefilling.add(request_id)
 
     def _catch_up(self) -> None:
         steps, self._ended = self._ended, []

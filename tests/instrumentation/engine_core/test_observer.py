@@ -181,6 +181,30 @@ def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
     assert sum(parts) == pytest.approx(0.14)
 
 
+def test_the_prefill_after_a_failed_load_of_the_kv_cache_is_no_decode(server: Server) -> None:
+    """vLLM discards the token of the step in which the load failed."""
+    before = server.observer._totals[names.SCHEDULED_PREFILL_TOKENS]
+    began = server.now
+    request = SimpleNamespace(num_computed_tokens=100, num_tokens=100)
+    server.requests["failed"] = request
+    output = an_output({"failed": 20}, new=["failed"])
+    server.observer.scheduled(server.scheduler, output, server.now)
+    request.num_computed_tokens = 0
+    server.end(output)
+    output = an_output({"failed": 100}, [0])
+    request.num_computed_tokens = 100
+    server.observer.scheduled(server.scheduler, output, server.now)
+    server.end(output)
+    server.step()
+    server.step(ending=["failed"])
+    account = server.front.accounts["failed"]
+    assert account.first_token == pytest.approx(began + 0.02)
+    assert account.decode is not None
+    assert sum(account.decode) == pytest.approx(0.02)
+    assert server.observer._totals[names.SCHEDULED_PREFILL_TOKENS] == before + 120
+    assert held_by(server.observer) == 0
+
+
 def billed(server: Server) -> float:
     bills = [account.bill for account in server.front.accounts.values()]
     return sum(sum(bill) for bill in bills if bill is not None)
