@@ -5,6 +5,7 @@ second thread adds up the stored steps each second.
 """
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -75,6 +76,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         )
         capture = process_capture()
         capture.engines[engine_index] = state
+        capture.sender.leaves_out(lambda engine: engine >= _engines(vllm_config))
         capture.sender.start()
         self._state = state
 
@@ -143,6 +145,13 @@ TailspanStatLogger.__abstractmethods__ = frozenset()
 def _also_counted(arguments: Iterable[str]) -> Iterator[str]:
     for argument in arguments:
         yield from _COUNTED_IF_ASKED_FOR.get(argument, ())
+
+
+def _engines(vllm_config: Any) -> int:
+    """The number of data-parallel engines, which elastic expert parallelism changes. The last
+    engines are removed first."""
+    parallel = getattr(vllm_config, "parallel_config", None)
+    return getattr(parallel, "data_parallel_size", sys.maxsize)
 
 
 def _api_servers(vllm_config: Any) -> int:

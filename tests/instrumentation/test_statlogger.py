@@ -83,6 +83,20 @@ def test_an_engine_of_several_api_servers_is_shared(
     assert state_of().shared is shared
 
 
+def test_an_engine_that_elastic_scaling_removed_is_no_longer_sampled(module: Any) -> None:
+    """vLLM changes the number in the configuration after it has removed the last engines."""
+    parallel = SimpleNamespace(data_parallel_size=3)
+    config = SimpleNamespace(**vars(CONFIG), parallel_config=parallel)
+    for engine in range(3):
+        module.TailspanStatLogger(config, engine)
+    reader = capture_module.process_capture().sender._reader
+    for size in (3, 2):
+        parallel.data_parallel_size = size
+        reader.samples.clear()
+        reader.look_at_engines(sampled=True)
+        assert [each.state.engine for each in reader.samples] == list(range(size))
+
+
 def test_if_disabled_no_data_is_kept(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     threads = threading.active_count()

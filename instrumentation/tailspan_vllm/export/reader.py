@@ -39,6 +39,8 @@ class EngineCoreReader:
         self.engines: dict[int, EngineState] = {}
         """The engines to sample, by number, including those found through the link."""
         self.samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)
+        self.is_removed: Callable[[int], bool] = lambda engine: False
+        """Whether the server no longer has the engine with this number."""
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """None if this process does not capture requests."""
         self.served: float | None = None
@@ -57,7 +59,7 @@ class EngineCoreReader:
     @property
     def connected(self) -> bool:
         """Return whether the connections to all engines are open."""
-        return self._join.connections >= max(1, len(self.engines))
+        return self._join.connections >= max(1, len(self._sampled()))
 
     @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
@@ -136,7 +138,7 @@ class EngineCoreReader:
         now_unix_ns = time.time_ns()
         own: dict[str, Number] = dict(self._processors.host())
         failures, drops = dict(guard.failures), self._drops.snapshot()
-        states = list(self.engines.values())
+        states = self._sampled()
         for state in states:
             state.catch_up()
             self._join.add_sample(state)
@@ -153,6 +155,9 @@ class EngineCoreReader:
                 self.samples.append(
                     EngineStateSample(now_unix_ns, self._after_start(snapshot, now_unix_ns))
                 )
+
+    def _sampled(self) -> list[EngineState]:
+        return [state for state in self.engines.values() if not self.is_removed(state.engine)]
 
     def _after_start(self, snapshot: EngineState, now_unix_ns: int) -> EngineState:
         """Begin the totals anew if the clock was set back to before their start.

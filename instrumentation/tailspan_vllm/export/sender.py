@@ -117,6 +117,11 @@ class OtlpSender:
         self._reader.in_flight = in_flight
         self._build_in_flight = build_in_flight
 
+    def leaves_out(self, is_removed: Callable[[int], bool]) -> None:
+        """Set the function that returns whether the server no longer has an engine. Such an engine
+        is not sampled."""
+        self._reader.is_removed = is_removed
+
     def serves_port(self, port: int | None) -> None:
         """Set the port in this replica's name. None means no port."""
         if port is not None:
