@@ -95,7 +95,7 @@ def _replicas(context: Context, found: FleetData) -> None:
         _replicas_not_drawn(fleet.replicas[table.MAX_REPLICAS :])
     _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
-        st.html(roofline.as_html(found.bounds))
+        st.html(roofline.as_html(found.bounds, fleet.servers))
     with chapter("Starts", starts.HELP):
         st.html(starts.as_html(found.starts, zone))
     with chapter("Configuration", CONFIG_HELP):

@@ -53,7 +53,7 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """The bottleneck of each engine.
+    """The bottleneck of each engine, for at most `MAX_ROWS` engines.
 
     Args:
         samples: has the columns `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
@@ -121,8 +121,9 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
         return None, f"the shape of its model is unknown: {error}"
 
 
-def as_html(found: Sequence[Bound]) -> str:
-    """A table of engines with their bottlenecks."""
+def as_html(found: Sequence[Bound], engines: int) -> str:
+    """A table of engines with their bottlenecks. A note has the number of left-out engines, of all
+    `engines`."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -131,7 +132,14 @@ def as_html(found: Sequence[Bound]) -> str:
             name += f" <small>engine {each.engine}</small>"
         device = wording.for_html(each.device or "", 40)
         rows.append((name, device, _sentences(each)))
-    return table(("replica", "device", "bottleneck"), rows, "configs")
+    more = engines - len(found)
+    note = (
+        f"<p class='note'>… and {wording.counted(more, 'more engine')}. Filter by replica to see"
+        " others.</p>"
+        if more > 0
+        else ""
+    )
+    return table(("replica", "device", "bottleneck"), rows, "configs") + note
 
 
 def _sentences(bound: Bound) -> str:

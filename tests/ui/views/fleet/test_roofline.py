@@ -6,7 +6,7 @@ import pyarrow as pa
 from simulator.gpu import machine
 from telemetry.starts import written
 from tests.ui.conftest import make_start
-from ui.views.fleet.roofline import as_html, bounds
+from ui.views.fleet.roofline import MAX_ROWS, as_html, bounds
 
 S = 10**9
 START = make_start("r0", 0, device="NVIDIA H100 80GB HBM3", gpus=1, shape=written(machine(1).shape))
@@ -40,7 +40,7 @@ def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
 def test_decoding_is_bound_by_memory() -> None:
     (found,) = bounds(samples(), NO_GPUS, [START])
     assert found.window is not None
-    text = as_html([found])
+    text = as_html([found], 1)
     assert "emory-bound" in text
     assert "MBU" in text
     assert "MFU" in text
@@ -71,14 +71,14 @@ def test_the_gpus_of_a_replica_with_several_engines_are_of_no_single_engine() ->
         assert found.window is not None
         measured = found.window.measured_bytes_per_s, found.window.sm_active_ratio
         assert measured == ((1.3e12, 0.125) if engines == 1 else (None, None))
-        text = as_html([found])
+        text = as_html([found], 1)
         assert ("Idle" in text) == ("below the modelled minimum" in text) == (engines == 1)
         assert ("emory-bound" in text) == (engines == 2)
 
 
 def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
     (found,) = bounds(samples(step_s=0.05), NO_GPUS, [START])
-    assert "Overhead-bound" in as_html([found])
+    assert "Overhead-bound" in as_html([found], 1)
 
 
 def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
@@ -90,7 +90,7 @@ def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
         for second, row in enumerate(reported):
             row["scheduled_prefill_tokens_total"] = second * 3_000
             row["stall_s_total"] = stall * second
-        messages.append(as_html(bounds(pa.Table.from_pylist(reported), NO_GPUS, [START])))
+        messages.append(as_html(bounds(pa.Table.from_pylist(reported), NO_GPUS, [START]), 1))
     full, stalled = messages
     assert "CPU" not in full
     assert "The step time grows with the tokens in a step, of which 90 % are prompt tokens" in full
@@ -106,7 +106,7 @@ def test_an_unknown_verdict_has_a_reason() -> None:
         ([replace(START, device=None)], "its device is not reported"),
     ):
         (found,) = bounds(samples(), NO_GPUS, starts)
-        text = as_html([found])
+        text = as_html([found], 1)
         assert found.window is None
         assert why in text
         assert "<b>" not in text
@@ -118,6 +118,15 @@ def test_a_device_of_a_peak_file_is_known() -> None:
     assert bounds(samples(), NO_GPUS, starts)[0].window is None
     peaks = {"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}
     assert bounds(samples(), NO_GPUS, starts, peaks)[0].window is not None
+
+
+def test_engines_without_a_row_are_counted() -> None:
+    engines = MAX_ROWS + 1
+    of_all = pa.concat_tables([samples(engine=engine).slice(0, 2) for engine in range(engines)])
+    found = bounds(of_all, NO_GPUS, [])
+    assert len(found) == MAX_ROWS
+    assert "1 more engine" in as_html(found, engines)
+    assert "more engine" not in as_html(found, len(found))
 
 
 def test_no_engine_is_an_empty_table() -> None:
