@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """A replica's requests, and the P99 of TTFT with its interval."""
+    """A replica's requests with a TTFT, and their P99 with its interval."""
 
     requests: int
     p99_s: float | None
@@ -223,7 +223,7 @@ def _recent_mean(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
-    """For each replica, the number of requests and the P99 of TTFT.
+    """For each replica with requests, the number of requests with a TTFT, and their P99.
 
     Args:
         labels: the replica of each request. Shape (n,).
@@ -240,7 +240,7 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
         values = values[np.isfinite(values)]
         interval = rank_interval(values, 0.99)
         found[name] = ReplicaTraffic(
-            int(high - low),
+            int(values.size),
             quantile(values, 0.99),
             *(interval if interval is not None else (None, None)),
         )

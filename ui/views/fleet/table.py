@@ -171,7 +171,7 @@ def _ttft(replica: ReplicaRow) -> dict[str, Any]:
     return {
         "text": wording.seconds(traffic.p99_s),
         "small": f"n {wording.count(traffic.requests)}",
-        "title": f"{wording.counted(traffic.requests, 'request')}, {between}",
+        "title": f"{wording.counted(traffic.requests, 'request')} with a TTFT, {between}",
     }
 
 

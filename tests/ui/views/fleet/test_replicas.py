@@ -206,11 +206,13 @@ def test_a_replica_without_requests_is_no_even_load(servers: int, text: str) -> 
 def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
+    ttft_s[0] = np.nan  # not streamed
     found = traffic_of(LabelColumn(codes, ("a", "b", "c", "d")), ttft_s)
+    assert found["a"].requests == 499
     assert found["a"].low_s is not None
     assert found["a"].low_s < (found["a"].p99_s or 0) < (found["a"].high_s or 0)
     assert found["b"] == ReplicaTraffic(5, 0.2, None, None)
-    assert found["c"] == ReplicaTraffic(3, None, None, None)
+    assert found["c"] == ReplicaTraffic(0, None, None, None)
     assert "d" not in found
 
 
