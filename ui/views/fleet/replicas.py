@@ -250,8 +250,8 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     """The servers whose requests are slow more often than the requests of other servers.
 
-    The result is None if only one server has a TTFT, or if there are too few requests. Requests
-    without a TTFT count only as load.
+    The result is None if there are too few requests to compare the servers. Requests without a TTFT
+    count only as load. If only one server has requests, there are no hits.
 
     Args:
         labels: the server of each request. Shape (n,).
@@ -259,6 +259,10 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
+    number = np.bincount(labels.codes[labels.codes >= 0])
+    load = number[number > 0]
+    if load.size == 1:
+        return Imbalance((), int(values.size), 0, 1.0, 1.0, 1)
     if np.unique(codes).size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
         return None
     threshold = quantile(values, 1 - SLOW_SHARE)
@@ -268,8 +272,6 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
         np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}
     )
     hits, _ = risk_ratios(requests, slow)
-    number = np.bincount(labels.codes[labels.codes >= 0])
-    load = number[number > 0]
     return Imbalance(
         [
             hit

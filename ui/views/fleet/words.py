@@ -60,6 +60,11 @@ def imbalance(
         return None
     if found is None:
         return f"Too few requests to compare the {kind}s’ latency."
+    if found.loaded == 1:
+        return (
+            f"All known requests were served by one {kind}, so the {kind}s’ latency is not"
+            " compared."
+        )
     ttft = term("ttft_s", "TTFT")
     shares = _shares(found, servers - scraped, kind)
     if not found.hits:

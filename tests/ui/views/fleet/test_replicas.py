@@ -168,8 +168,15 @@ def test_too_few_requests_are_no_evenness() -> None:
     assert imbalance_of(labels, ttft_s) is None
     assert "Too few requests" in str(words.imbalance(None, 2))
     assert words.imbalance(None, 1) is None
+
+
+def test_if_one_replica_gets_all_requests_there_are_not_too_few() -> None:
     alone = LabelColumn(np.zeros(3_000, dtype=np.int32), ("a",))
-    assert imbalance_of(alone, np.ones(3_000)) is None
+    found = imbalance_of(alone, np.ones(3_000))
+    assert found is not None
+    assert found.hits == ()
+    assert "served by one replica" in str(words.imbalance(found, 2))
+    assert words.imbalance(found, 1) is None
 
 
 def test_an_unequal_load_is_reported() -> None:
