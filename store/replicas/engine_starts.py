@@ -9,16 +9,18 @@ from sqlalchemy import Engine, Row, and_, func, or_, select
 from store import dialects
 from store.connections import reading, writing
 from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, whole_from_unix_s
-from store.rollups.tables import MINUTE_S
+from store.rollups.tables import MINUTE_S, NAMES
 from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""If no sample of a replica was stored for this long, the replica is not real. Engines send samples
-every 5 s. The replica's starts are deleted."""
+"""If no sample and no request of a replica was stored for this long, the replica is not real.
+Engines send samples every 5 s, unless the metrics are disabled. The replica's starts are deleted.
+"""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""
+"""Maximum number of kept starts of replicas without stored samples and requests. Bills may need
+these starts."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
@@ -99,9 +101,11 @@ def delete_starts(
         keys = [StartKey(*row) for row in rows]
 
     def is_seen(replica: str) -> bool:
-        of_it = select(SAMPLES.c.replica).where(SAMPLES.c.replica == replica).limit(1)
+        # Requests have no index by replica, but the names in their rollups have one.
+        named = select(NAMES.c.value).where(NAMES.c.label == "replica", NAMES.c.value == replica)
+        sampled = select(SAMPLES.c.replica).where(SAMPLES.c.replica == replica)
         with reading(engine) as connection:
-            return connection.scalar(of_it) is not None
+            return any(connection.scalar(each.limit(1)) is not None for each in (sampled, named))
 
     gone = deletable(keys, is_seen, keep_rows_ns, keep_hours_ns, now_unix_ns)
     for first in range(0, len(gone), _AT_ONCE):

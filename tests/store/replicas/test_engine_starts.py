@@ -16,6 +16,7 @@ from store.replicas.engine_starts import (
     in_force,
     starts_of,
 )
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, begin, no_longer_whole
 from store.rollups.tables import MINUTE_S
 from store.simulation_removal import delete_simulation
@@ -131,6 +132,17 @@ def test_starts_of_invented_engines_are_deleted(
     assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 450
     assert in_force(engine) == [a_start()]
     assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 0
+
+
+def test_the_start_of_an_engine_that_sends_no_samples_is_kept(
+    engine: Engine, write: Callable[..., None], request_row: Callable[..., Any]
+) -> None:
+    """With `OTEL_METRICS_EXPORTER=none`, the plugin sends only requests and starts."""
+    write(a_start(), a_start(replica="made-up"), request_row(1, replica="a"))
+    now_s = START_NS // SECOND_NS + 7_200
+    build_marked(engine, now_s)
+    assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_s * SECOND_NS) == 1
+    assert in_force(engine) == [a_start()]
 
 
 def test_starts_of_invented_engines_are_deleted_even_if_rows_are_kept_for_ever(
