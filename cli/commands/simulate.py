@@ -128,7 +128,8 @@ Examples:
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Replay a trace: lines of JSON as from tailspan trace export, or a CSV with the columns"
-    " TIMESTAMP, ContextTokens, GeneratedTokens.",
+    " TIMESTAMP, ContextTokens, GeneratedTokens. Requests with more than 32,768 tokens fail with"
+    " status 400.",
 )
 @click.option(
     "--truth",
