@@ -121,7 +121,7 @@ class OtlpExport:
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
         """A function that sends the batch once. Each call sends the same ids, so a repeated batch
-        creates no duplicates."""
+        creates no duplicates. After a failure, a call begins with the message that failed."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -142,11 +142,13 @@ class OtlpExport:
             gpus.setdefault(resource, []).append(gpu)
         metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
         measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
+        unsent = [metrics, *([measured] if gpus else [])]
 
         def send() -> ExportResponse:
-            outcome = self._send_metrics(metrics)
-            if gpus and outcome.verdict is ExportVerdict.ACCEPTED:
-                outcome = self._send_metrics(measured)
+            outcome = self._send_metrics(unsent[0])
+            while outcome.verdict is ExportVerdict.ACCEPTED and len(unsent) > 1:
+                del unsent[0]  # if it was sent again, its rejected points would count twice
+                outcome = self._send_metrics(unsent[0])
             if outcome.verdict is ExportVerdict.ACCEPTED:
                 self._send_starts(batch.states)
             return outcome

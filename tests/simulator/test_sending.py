@@ -9,6 +9,7 @@ from tailspan_vllm.export.transport import NOT_HTTP, ExportResponse, ExportVerdi
 from tailspan_vllm.request.record import RequestRecord
 
 from simulator.sending import Batch, BatchSender, EndedRequests, OtlpExport, SampleBatch, Sent
+from telemetry.gpus import GpuSample
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 """The first frame of a gRPC server, HTTP/2 SETTINGS."""
@@ -105,6 +106,20 @@ def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  #
     assert collector.refused == 2
     assert len(collector.traces) == 1
     assert sent == Sent(requests=3)
+
+
+def test_a_repeated_batch_counts_its_rejected_points_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The collector accepts the engines' message, and fails at the GPUs' message."""
+    sent = Sent()
+    export = OtlpExport("http://127.0.0.1:1", sent)
+    answers = [ExportResponse(ExportVerdict.ACCEPTED, rejected=2), UNREACHABLE, ACCEPTED]
+    monkeypatch.setattr(export, "_metrics", lambda message: answers.pop(0))
+    gpu = GpuSample(replica="sim-0", gpu="0", at_unix_ns=10**18)
+    send = export.prepare(SampleBatch([], [(gpu, RESOURCE)]))
+    assert (send(), send()) == (UNREACHABLE, ACCEPTED)
+    assert sent == Sent(rejected_points=2)
 
 
 def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
