@@ -19,6 +19,16 @@ class Outside(NamedTuple):
     basis: JoinedBasis
 
 
+class ChainTimes(NamedTuple):
+    """The hops of a chain on one time axis, and the times of the user's request in seconds."""
+
+    axis: Axis
+    hops: Sequence[Placed]
+    e2e_s: float
+    ttft_s: float | None
+    first_content_s: float | None
+
+
 FindOutside = Callable[[Chain], Sequence[Outside]]
 """Returns the reports about a chain, the best report first."""
 
@@ -37,10 +47,9 @@ def joined_requests(
     return sorted(found, key=lambda each: each.started_unix_ns)
 
 
-def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
+def times_of(chain: Chain, report: Outside | None = None) -> ChainTimes:
+    """The times of the request of a chain. `report` is a client's or router's report about it."""
     last = chain.links[-1].row
-    longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
-    report = next((each for each in reports if each.e2e_s >= longest_s), None)
     axis = None
     if report is not None:
         end_ns = report.start_unix_ns + round(report.e2e_s * 1e9)
@@ -53,6 +62,13 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
         if report is not None and report.ttft_s is not None and last["streamed"] is not False:
             ttft_s = report.ttft_s
         ttft_s = min(ttft_s, e2e_s)
+    return ChainTimes(axis, hops, e2e_s, ttft_s, _first_content_s(last, ttft_s, e2e_s))
+
+
+def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
+    longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
+    report = next((each for each in reports if each.e2e_s >= longest_s), None)
+    axis, hops, e2e_s, ttft_s, first_content_s = times_of(chain, report)
     first_byte_ns = axis.start_ns + round((ttft_s or 0.0) * 1e9)
     phases, until_first_byte = phases_s(axis, hops, first_byte_ns)
     return JoinedRequest(
@@ -61,7 +77,7 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
         phases=phases,
         ttft_s=ttft_s,
         ttft_phases=None if ttft_s is None else until_first_byte,
-        first_content_s=_first_content_s(last, ttft_s, e2e_s),
+        first_content_s=first_content_s,
         e2e_s=e2e_s,
         basis=JoinedBasis.ENGINES if report is None else report.basis,
         joined_by=chain.joined_by,

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine, select
 
 from store.connections import reading
-from store.joined.grouping import APART_NS, spellings
-from store.joined.joined_request import HOP_COLUMNS, EngineRole, JoinedRequest, Row
-from store.joined.joining import joined_requests
+from store.joined.grouping import APART_NS, Chain, chains, spellings
+from store.joined.joined_request import HOP_COLUMNS, EngineRole, Row
+from store.joined.joining import times_of
 from store.joined.roles import Roles
 from store.queries import request_schema
 from store.requests.best_source import counts
@@ -57,18 +57,19 @@ def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     users: dict[_Span, _Times | None] = {}
     with reading(engine) as connection:
         for batch in decodes.to_batches(max_chunksize=AT_ONCE):
-            for each in _join_prefills(connection, batch.to_pylist(), replicas, roles):
-                *before, last = (hop.row for hop in each.hops)
-                users |= {_span(row): None for row in before}
-                users[_span(last)] = _Times(
-                    each.started_unix_ns, each.e2e_s, each.ttft_s, each.first_content_s
+            for chain in _join_prefills(connection, batch.to_pylist(), replicas, roles):
+                *before, last = (_span(link.row) for link in chain.links)
+                users |= dict.fromkeys(before)
+                found = times_of(chain)
+                users[last] = _Times(
+                    found.axis.start_ns, found.e2e_s, found.ttft_s, found.first_content_s
                 )
     return _with_users_times(rows, users) if users else rows
 
 
 def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
-) -> list[JoinedRequest]:
+) -> list[Chain]:
     by_trace = _rows_near(connection, decodes, "trace_id", {row["trace_id"] for row in decodes})
     traces = {row["trace_id"] for row in by_trace if row["replica"] in replicas}
     rest = [row for row in decodes if row["trace_id"] not in traces]
@@ -77,11 +78,11 @@ def _join_prefills(
     asked = {_span(row): row for row in decodes}
     hops = {**{_span(row): row for row in (*by_trace, *by_id)}, **asked}
     return [
-        each
-        for each in joined_requests(hops.values(), roles)
-        if each.complete
-        and len(each.hops) > 1
-        and not asked.keys().isdisjoint(_span(hop.row) for hop in each.hops)
+        chain
+        for chain in chains(hops.values(), roles)
+        if len(chain.links) > 1
+        and chain.links[-1].role is EngineRole.DECODE
+        and not asked.keys().isdisjoint(_span(link.row) for link in chain.links)
     ]
 
 
@@ -101,7 +102,8 @@ def _rows_near(
         REQUESTS.c.received_unix_ns <= to_unix_ns,
         counts(from_unix_ns, to_unix_ns, {name: None}),
     )
-    return [dict(row) for row in connection.execute(statement).mappings()]
+    # `dict(row)` of a mapping takes several times as long.
+    return [dict(zip(HOP_COLUMNS, row, strict=True)) for row in connection.execute(statement)]
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
