@@ -270,6 +270,10 @@ def test_the_explorer_accepts_the_host_of_its_address(render: Any) -> None:
     settings = tomllib.loads(_configuration(manifests)["tailspan.toml"])
     assert "ops.example.org" in settings["allowed-host"]
     assert settings["base-path"] == "/tailspan"
+    rules = _of_kind(manifests, "NetworkPolicy")["spec"]["ingress"]
+    [proxies] = [rule["from"] for rule in rules if {"port": "explorer"} in rule["ports"]]
+    [proxy] = [each["namespaceSelector"]["matchLabels"] for each in proxies]
+    assert proxy == {"kubernetes.io/metadata.name": "ingress-nginx"}
 
 
 @needs_helm
