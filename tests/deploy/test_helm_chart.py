@@ -277,6 +277,27 @@ def test_the_explorer_accepts_the_host_of_its_address(render: Any) -> None:
 
 
 @needs_helm
+@pytest.mark.parametrize(
+    ("values", "address"),
+    [
+        ("{}", "http://127.0.0.1:8501"),
+        (
+            "{explorer: {url: 'https://ops.example.org/tailspan'}}",
+            "https://ops.example.org/tailspan",
+        ),
+        (EXAMPLES["fleet"], "https://ops.example.org/tailspan"),
+    ],
+)
+def test_the_notes_end_with_the_explorers_address(
+    values: str, address: str, tmp_path: Path
+) -> None:
+    done = _helm(tmp_path, "template", values)
+    assert done.returncode == 0, done.stderr
+    [notes] = [text for name, text in json.loads(done.stdout).items() if name.endswith("NOTES.txt")]
+    assert notes.split()[-1] == address
+
+
+@needs_helm
 def test_a_change_of_the_configuration_restarts_the_pods(render: Any) -> None:
     sums = {
         pod["metadata"]["annotations"]["checksum/configuration"]
