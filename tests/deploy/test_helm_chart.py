@@ -200,6 +200,15 @@ def test_one_machine_has_one_pod_with_its_explorer_and_a_volume(render: Any) -> 
 
 
 @needs_helm
+def test_a_long_migration_does_not_restart_the_collector(render: Any) -> None:
+    """The collector answers probes after the migration. A restart would begin it again."""
+    for pod in _pods(render(CASES["defaults"])):
+        [container] = pod["spec"]["containers"]
+        probe = container["startupProbe"]
+        assert probe["failureThreshold"] * probe.get("periodSeconds", 10) >= 12 * 3_600
+
+
+@needs_helm
 def test_several_collectors_share_postgresql_and_have_one_explorer(render: Any) -> None:
     manifests = render(CASES["team"])
     collectors = _of_kind(manifests, "StatefulSet")["spec"]
