@@ -14,7 +14,7 @@ from ui.frame.objectives import Objectives
 from ui.frame.pages import ExplorerPage
 from ui.frame.read_cache import catching_up, shared
 from ui.frame.view import View
-from ui.kit import colours
+from ui.kit import charts, colours
 from ui.kit.store_reads import store_errors
 from ui.kit.time_bins import SECOND_NS
 
@@ -46,6 +46,11 @@ class Context:
             step_ns = self.page.refresh_s[self.view.last] * SECOND_NS
             now_unix_ns = now_unix_ns // step_ns * step_ns
         return self.view.window(now_unix_ns)
+
+    @property
+    def axis_zone(self) -> tzinfo:
+        """The time zone of charts (`charts.axis_zone`)."""
+        return charts.axis_zone(self.zone, self.window)
 
     @property
     def length_s(self) -> float:

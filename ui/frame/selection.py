@@ -42,7 +42,7 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
     figure.update_xaxes(fixedrange=False)
     # Without this, Plotly would fade the bars outside the selection.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
-    chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
+    chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.axis_zone))
 
 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:

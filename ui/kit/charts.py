@@ -5,7 +5,7 @@ Charts over time have the same range and margins, so an instant has the same pos
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime, timezone, tzinfo
 from typing import Any, Final
 
 import numpy as np
@@ -30,8 +30,17 @@ LEGEND: Final = {
 }  # fmt: skip
 
 
+def axis_zone(zone: tzinfo, window: Window) -> tzinfo:
+    """The time zone of a time axis: the zone's offset from UTC at the end of the range.
+
+    In local time, the end of daylight saving time would put two hours at the same position.
+    """
+    offset = datetime.fromtimestamp(window.to_unix_ns / 1e9, zone).utcoffset()
+    return zone if offset is None else timezone(offset, str(zone))
+
+
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Convert instants to local time, because Plotly does not convert time zones."""
+    """Convert instants to the time in an `axis_zone`. Plotly does not convert time zones."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 

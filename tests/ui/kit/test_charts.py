@@ -6,6 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import plotly.graph_objects as go
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -57,6 +58,18 @@ def test_charts_over_time_share_one_axis(fleet_table: pa.Table) -> None:
     assert len({figure.layout.margin.to_json() for figure in figures}) == 1
     assert len({tuple(figure.layout.xaxis.range) for figure in figures}) == 1
     assert not any(figure.layout.yaxis.automargin for figure in figures)
+
+
+def test_no_hour_is_drawn_twice_when_daylight_saving_time_ends() -> None:
+    """On 2026-10-25, 02:30 occurs twice in Berlin. The axis has the offset at the end of the
+    range."""
+    end = 1_792_893_600  # 2026-10-25 02:00 UTC
+    window = Window((end - 7200) * 10**9, end * 10**9)
+    zone = charts.axis_zone(ZoneInfo("Europe/Berlin"), window)
+    hours = charts.local([(end - each) * 10**9 for each in (7200, 3600, 0)], zone)
+    assert [f"{each:%H:%M}" for each in hours] == ["01:00", "02:00", "03:00"]
+    figure = charts.over_time(go.Figure(), window, zone, 100)
+    assert figure.layout.meta[charts.ZONE] == "Europe/Berlin, UTC+01:00"
 
 
 def test_each_phase_is_drawn_in_its_colour(fleet_table: pa.Table) -> None:

@@ -110,7 +110,7 @@ def show(context: Context, seen: CostData) -> None:
     with left, chapter("The bill", BILL_HELP):
         chart(charts.waterfall(total), "bill", "The parts of the bill")
     with right, chapter("Over time", TIME_HELP):
-        figure = charts.bill_over_time(found.steps, found.window, zone)
+        figure = charts.bill_over_time(found.steps, found.window, context.axis_zone)
         alt = "Cost of the engines per hour, by category"
         selection.time_chart(context, figure, "bill_over_time", alt)
     if found.sides.sides:
@@ -136,7 +136,7 @@ def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
 
 
 def _payers(context: Context, found: RangeCosts) -> None:
-    view, zone = context.view, context.zone
+    view = context.view
     with chapter("Cost by label", PAYERS_HELP):
         controls.setting("per", "Costs by", PAYERS, "by {}".format)
         groups = groups_of(found.costs, (view.per,))
@@ -164,7 +164,7 @@ def _payers(context: Context, found: RangeCosts) -> None:
             f" separately. {selection.HELP}"
         )
         with chapter(f"Over time, by {view.per}", explanation):
-            figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
+            figure = charts.payers_over_time(found.steps, view.per, found.window, context.axis_zone)
             alt = f"Cost of the requests per hour, by {view.per}"
             selection.time_chart(context, figure, "payers_over_time", alt)
 

@@ -148,7 +148,7 @@ def _one_measure(context: Context, found: FleetData) -> None:
             )
         selection.time_chart(
             context,
-            charts.side_by_side(found.fleet, measure, found.window, context.zone),
+            charts.side_by_side(found.fleet, measure, found.window, context.axis_zone),
             "side_by_side",
             alt=(
                 f"{measure.name} of each replica over time; the table above has the values for "

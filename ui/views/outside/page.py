@@ -78,13 +78,13 @@ def show(context: Context, found: OutsideData) -> None:
             alt = "The mean wait of each endpoint and region, divided into phases"
             chart(charts.phases(answer.endpoints), "outside_phases", alt)
         with chapter("Over time", TIME_HELP):
-            figure = charts.waits(answer, context.window, context.zone)
+            figure = charts.waits(answer, context.window, context.axis_zone)
             selection.time_chart(
                 context, figure, "outside_waits", "The median whole wait over time"
             )
     if table := words.failures(answer.endpoints, context.zone):
         with chapter("Failures", FAILURES_HELP):
-            figure = charts.failures(answer, context.window, context.zone)
+            figure = charts.failures(answer, context.window, context.axis_zone)
             if figure is not None:
                 chart(figure, "outside_failures", "The share of failed probes over time")
             st.html(table)

@@ -207,7 +207,7 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
 
 
 def _trend_charts(context: Context, found: OverviewData) -> None:
-    zone, ink = context.zone, context.ink
+    zone, ink = context.axis_zone, context.ink
     objectives = [each.objective for each in found.states]
     now, before = found.now, found.before
     burned = [
@@ -217,7 +217,7 @@ def _trend_charts(context: Context, found: OverviewData) -> None:
         if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]
-    paragraph(words.usual(now, before, context.view, zone))
+    paragraph(words.usual(now, before, context.view, context.zone))
     for column, name in zip(st.columns(3, gap="medium"), trends.LATENCIES, strict=True):
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):

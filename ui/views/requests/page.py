@@ -78,12 +78,12 @@ def _requests(context: Context, found: RequestsData) -> None:
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
-        figure = kit_charts.percentiles(series, bins, window, zone, context.ink, name)
+        figure = kit_charts.percentiles(series, bins, window, context.axis_zone, context.ink, name)
         selection.time_chart(context, figure, "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
             paragraph(gap)
     with chapter("Time by phase", PHASES_HELP):
-        figure = charts.phases(means, number, bins, window, zone)
+        figure = charts.phases(means, number, bins, window, context.axis_zone)
         selection.time_chart(context, figure, "phases")
     _joined_section(context, found)
     budget.show(context, too_many=rolled is not None)
@@ -167,4 +167,4 @@ def _engines(context: Context, found: RequestsData) -> None:
             paragraph(NO_STATE)
             return
         gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
-        selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")
+        selection.time_chart(context, charts.engines(gauges, window, context.axis_zone), "engines")

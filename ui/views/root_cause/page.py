@@ -268,7 +268,7 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
 
 
 def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
-    view, zone = context.view, context.zone
+    view = context.view
     shape = found.heatmap(view.latency)
     if shape is None:
         return
@@ -291,7 +291,7 @@ def _heatmap_section(context: Context, explanation: Explanation, found: RootCaus
         onset_unix_ns=explanation.onset_unix_ns,
         starts=found.servers.starts,
         thresholds_s=thresholds(context.objectives.parsed, view.latency),
-        zone=zone,
+        zone=context.axis_zone,
         ink=context.ink,
     )
     with chapter(f"All requests by {name}", SHAPE_HELP):

@@ -181,7 +181,7 @@ def _history(context: Context, objective: Objective, slos: SloReads) -> None:
                 steps[0].from_unix_s * SECOND_NS,
                 max(steps[-1].to_unix_s * SECOND_NS, steps[0].from_unix_s * SECOND_NS + 1),
             )
-            figure = compliance.figure(steps, objective, shown, zone, context.ink)
+            figure = compliance.figure(steps, objective, shown, context.axis_zone, context.ink)
             key = f"compliance_{objective.name}"
             selection.time_chart(context, figure, key, "The share of good requests over time")
 
