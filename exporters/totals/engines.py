@@ -147,7 +147,14 @@ class EngineTotals:
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 
     def _begin(self, engine: _Engine, sample: EngineSample) -> None:
-        others = [each for process, each in engine.processes.items() if process != sample.process]
+        latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
+        others = [
+            each
+            for process, each in engine.processes.items()
+            # If the newest sample is in the future, the process ended before the clock was set
+            # back.
+            if process != sample.process and each.newest.at_unix_ns <= latest_unix_ns
+        ]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()
             engine.settled.clear()

@@ -252,3 +252,18 @@ def test_gauges_of_an_ended_process_do_not_stay_after_the_clock_was_set_back(
     clock.advance(-3_600)
     engines.add(sample_row(process=2, waiting=1))
     assert engines.view()[KEY].gauges["waiting"] == 1
+
+
+def test_a_restart_with_another_process_after_the_clock_was_set_back_resets(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
+    engines.add(sample_row(process=1, steps_total=1_000_000, config="old"))
+    clock.advance(-3_600)
+    restarted = {"process": 2, "started_unix_ns": clock() - S, "config": "new"}
+    engines.add(sample_row(steps_total=5, **restarted))
+    clock.advance(60)
+    engines.add(sample_row(steps_total=65, **restarted))
+    view = engines.view()[KEY]
+    assert _steps(view) == 65
+    assert view.last_sample_unix_ns == clock()
+    assert view.info[1] == "new"
