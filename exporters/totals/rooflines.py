@@ -10,7 +10,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import inf, nan
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from exporters.definitions.engine_series import ROOFLINES
 from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
+from exporters.totals.engines import AHEAD_NS
 from roofline.chunks import Chunks, read_chunks
 from roofline.errors import UnknownShapeError
 from roofline.peaks import Device, device_named
@@ -85,9 +86,10 @@ class _Engine:
         del self.totals[: len(_TOTALS)]
         return True
 
-    def forget(self, before_unix_ns: int) -> None:
+    def forget(self, from_unix_ns: int, to_unix_ns: float = inf) -> None:
+        """Remove the oldest samples until one is in the range."""
         gone = 0
-        while self.rows and self.rows[0][0] < before_unix_ns:
+        while self.rows and not from_unix_ns <= self.rows[0][0] <= to_unix_ns:
             self.rows.popleft()
             gone += 1
         del self.totals[: gone * len(_TOTALS)]
@@ -129,7 +131,7 @@ class RooflineMetrics(Families):
         """Yield the utilisation of every engine with a known shape and device."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            self._forget(now_unix_ns - SPAN_NS)
+            self._forget(now_unix_ns)
             engines = {key: each.copy() for key, each in self._engines.items()}
         starts = self._starts({replica for replica, _ in engines})
         by_kind: dict[_Kind, dict[EngineKey, _Engine]] = {}
@@ -158,7 +160,7 @@ class RooflineMetrics(Families):
         if engine is None:
             now_unix_ns = self._clock_unix_ns()
             if len(self._engines) >= MAX_ENGINES and now_unix_ns - self._swept_ns >= SWEEP_NS:
-                self._forget(now_unix_ns - SPAN_NS)
+                self._forget(now_unix_ns)
             if len(self._engines) >= MAX_ENGINES:
                 self._overflows["engine"] += 1
                 return
@@ -171,10 +173,10 @@ class RooflineMetrics(Families):
         )
         engine.forget(sample.at_unix_ns - SPAN_NS)
 
-    def _forget(self, before_unix_ns: int) -> None:
-        self._swept_ns = before_unix_ns + SPAN_NS
+    def _forget(self, now_unix_ns: int) -> None:
+        self._swept_ns = now_unix_ns
         for key, engine in list(self._engines.items()):
-            engine.forget(before_unix_ns)
+            engine.forget(now_unix_ns - SPAN_NS, now_unix_ns + AHEAD_NS)
             if not engine.rows:
                 del self._engines[key]
 

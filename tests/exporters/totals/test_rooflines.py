@@ -105,6 +105,15 @@ def test_a_silent_engines_series_end(clock: Any, sample_row: Factory) -> None:
     assert exporter._engines == {}
 
 
+def test_a_silent_engines_series_end_after_the_clock_was_set_back(
+    clock: Any, sample_row: Factory
+) -> None:
+    exporter = metrics(clock, a_start())
+    work(exporter, clock, sample_row)
+    clock.advance(-3_600)
+    assert list(exporter.families()) == []
+
+
 def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
     exporter = metrics(clock, a_start())
     for _ in range(5):
