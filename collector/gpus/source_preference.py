@@ -34,7 +34,8 @@ class SourcePreference:
             preferred is not None
             and preferred.source is not this.source
             and preferred.rank > this.rank
-            and this.at_unix_ns - preferred.at_unix_ns <= SILENT_NS
+            # After the clock was set back, the difference is negative.
+            and abs(this.at_unix_ns - preferred.at_unix_ns) <= SILENT_NS
         ):
             return False
         self._sources[gpu.gpu] = this

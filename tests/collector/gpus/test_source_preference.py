@@ -47,5 +47,11 @@ def test_a_silent_source_is_replaced_after_a_minute() -> None:
     assert preference.keeps(replace(later, at_unix_ns=NOW_UNIX_NS + SILENT_NS + 1))
 
 
+def test_a_silent_source_is_replaced_after_the_clock_was_set_back() -> None:
+    preference = SourcePreference()
+    assert preference.keeps(HOPPER)
+    assert preference.keeps(replace(EXPORTER, at_unix_ns=NOW_UNIX_NS - 2 * SILENT_NS))
+
+
 def test_each_gpu_has_its_own_source() -> None:
     assert kept(HOPPER, replace(EXPORTER, gpu="GPU-2")) == [True, True]
