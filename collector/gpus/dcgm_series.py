@@ -88,15 +88,21 @@ def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:
         about = _labels(sample.labels)
-        uuid = about.get("UUID") or about.get("gpu")
-        if not uuid or sample.value != sample.value:  # NaN means unknown
+        name = about.get("UUID") or _host_and_number(about)
+        if not name or sample.value != sample.value:  # NaN means unknown
             continue
-        key = uuid, about.get("GPU_I_ID", "")
+        key = name, about.get("GPU_I_ID", "")
         if key not in series and len(series) >= MAX_GPUS:
             continue
         series.setdefault(key, {})[sample.name] = sample.value
         labels.setdefault(key, {}).update(about)
     return tuple(_gpu(key, series[key], labels[key], at_unix_ns) for key in series)
+
+
+def _host_and_number(labels: Mapping[str, str]) -> str:
+    """The name of a GPU without a UUID. Each host has a GPU with the number 0."""
+    host, number = labels.get("Hostname"), labels.get("gpu", "")
+    return f"{host}/{number}" if host and number else number
 
 
 def _labels(given: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +117,7 @@ def _labels(given: Mapping[str, str]) -> dict[str, str]:
 def _gpu(
     key: tuple[str, str], values: Mapping[str, float], labels: Mapping[str, str], at_unix_ns: int
 ) -> GpuReading:
-    uuid, part = key
+    gpu, part = key
     into = Measurements()
     for series, value in values.items():
         if series in _FIELDS:
@@ -135,7 +141,7 @@ def _gpu(
     into.set_rest_absent(Absence(AbsenceReason.NOT_REPORTED))
     number = labels.get("gpu", "")
     return GpuReading(
-        gpu=f"{uuid}/{part}" if part else uuid,
+        gpu=f"{gpu}/{part}" if part else gpu,
         at_unix_ns=at_unix_ns,
         source=GpuSource.DCGM,
         index=int(number) if not part and _INDEX.fullmatch(number) else None,

@@ -150,6 +150,16 @@ def test_labels_have_alternative_names(about: str) -> None:
     assert (gpu.gpu, gpu.labels["pod"]) == ("GPU-a", "chat-0")
 
 
+def test_gpus_without_a_uuid_have_different_names_on_each_host() -> None:
+    """GPUs with the same name would belong to the same replica."""
+    found = [
+        gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}, about))
+        for about in ('gpu="0",Hostname="a"', 'gpu="0",Hostname="b"', 'gpu="0"')
+    ]
+    assert [gpu.gpu for (gpu,) in found] == ["a/0", "b/0", "0"]
+    assert {gpu.index for (gpu,) in found} == {0}
+
+
 class Found:
     name = "found"
 
