@@ -1,9 +1,9 @@
 """The credentials for a scrape target: a bearer token and the certificates for TLS.
 
-A token is read from its file for each scrape and is never logged. It is sent only to loopback or
-over TLS, unless the user allows unencrypted connections. A target file can name other files, which
-must lie in one folder. Without this rule, the editor of the target file could make Tailspan send
-any readable file.
+A token is read from its file for each scrape and is never logged. Certificates are read again when
+their files change. A token is sent only to loopback or over TLS, unless the user allows unencrypted
+connections. A target file can name other files, which must lie in one folder. Without this rule,
+the editor of the target file could make Tailspan send any readable file.
 """
 
 import ssl
@@ -123,14 +123,19 @@ class TargetCredentials:
         return {"Authorization": f"Bearer {token}"}
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context, or None if the default context is to be used.
+        """The TLS context, or None if the default context is to be used. If a file has changed,
+        this method reads it into the same context.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.
         """
         if self.ca_file is None and self.cert_file is None:
             return None
-        return _context(self.ca_file, self.cert_file, self.key_file)
+        if self.within is not None:  # a symbolic link may have changed
+            for path in (self.ca_file, self.cert_file, self.key_file):
+                if path is not None:
+                    _check_within(path, self.within, "TLS")
+        return _tls_files(self.ca_file, self.cert_file, self.key_file).context()
 
     def may_go(self, scheme: str, host: str) -> None:
         """Check that a token may be sent to this address. It may be sent to loopback or over TLS.
@@ -165,20 +170,58 @@ def _read(path: Path) -> str:
 
 
 @lru_cache(maxsize=256)
-def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except OSError as error:  # or its subclass ssl.SSLError
-        why = getattr(error, "reason", None) or error.strerror
-        raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
-    if cert is not None and key is not None:
+def _tls_files(ca: Path | None, cert: Path | None, key: Path | None) -> "_TlsFiles":
+    return _TlsFiles(ca, cert, key)
+
+
+@dataclass(slots=True)
+class _TlsFiles:
+    """The files of a TLS context. New connections use the current content of the files.
+
+    A removed authority stays trusted until Tailspan is restarted.
+    """
+
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    _context: ssl.SSLContext | None = None
+    _versions: tuple[tuple[int, int] | None, ...] = ()
+
+    def context(self) -> ssl.SSLContext:
+        versions = tuple(map(_version, (self.ca, self.cert, self.key)))
+        if self._context is None or versions != self._versions:
+            self._context = self._loaded()
+            self._versions = versions
+        return self._context
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = self._context
         try:
-            # With a password, an encrypted key causes an error instead of a prompt on the terminal.
-            context.load_cert_chain(cert, key, password="")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-            raise SecurityError(
-                f"the certificate {cert} with the key {key}: {why}; they must be a pair in PEM,"
-                " the key without a password"
-            ) from error
-    return context
+            if context is None:
+                context = ssl.create_default_context(cafile=self.ca)
+            elif self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except OSError as error:  # or its subclass ssl.SSLError
+            why = getattr(error, "reason", None) or error.strerror
+            raise SecurityError(f"{self.ca} contains no certificate in PEM: {why}") from error
+        if self.cert is not None and self.key is not None:
+            try:
+                # With a password, an encrypted key causes an error instead of a prompt on the
+                # terminal.
+                context.load_cert_chain(self.cert, self.key, password="")
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+                raise SecurityError(
+                    f"the certificate {self.cert} with the key {self.key}: {reason or error}; they"
+                    " must be a pair in PEM, the key without a password"
+                ) from error
+        return context
+
+
+def _version(path: Path | None) -> tuple[int, int] | None:
+    """A value that changes with a file's content, or None if there is no file."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:  # loading the file reports the reason
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_ino)

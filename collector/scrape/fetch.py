@@ -48,17 +48,19 @@ class Clients:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
 
     def of(self, access: TargetCredentials) -> httpx.AsyncClient:
-        """The client for these credentials.
+        """The client for these credentials. Its new connections use the current certificates.
 
         Raises:
             ScrapeError: the certificates are not usable.
         """
         trust = (access.ca_file, access.cert_file, access.key_file)
-        if trust not in self._clients:
-            try:
+        try:
+            if trust not in self._clients:
                 self._clients[trust] = http_client(access)
-            except SecurityError as error:
-                raise ScrapeError(ScrapeFailureReason.TLS, str(error)) from error
+            else:
+                access.context()
+        except SecurityError as error:
+            raise ScrapeError(ScrapeFailureReason.TLS, str(error)) from error
         return self._clients[trust]
 
     async def aclose(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from collector.errors import SecurityError
 from collector.scrape.credentials import OPEN, TargetCredentials
@@ -301,3 +302,33 @@ def test_a_token_is_sent_over_http_only_if_allowed(tmp_path: Path) -> None:
     assert read(__insecure_credentials__="true")
     with pytest.raises(DiscoveryError, match='allowed: "true", "false"'):
         read(__insecure_credentials__="yes")
+
+
+def test_renewed_certificates_are_used_without_a_restart(
+    authority: trustme.CA, ca: Path, tmp_path: Path, issue: Issue
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trustme.CA().cert_pem.write_to_path(trusted)
+    ours = issue("tailspan", by=trustme.CA())
+    access = TargetCredentials(ca_file=trusted, cert_file=ours.certificate, key_file=ours.key)
+    clients = Clients()
+
+    async def scrape(port: int) -> bytes | ScrapeFailureReason:
+        try:
+            client = clients.of(access)
+            return await fetch(client, f"https://127.0.0.1:{port}/metrics", 20.0, access)
+        except ScrapeError as error:
+            return error.reason
+
+    async def ask() -> None:
+        async with guarded(party=issue(), client_ca=ca) as port:
+            assert await scrape(port) is ScrapeFailureReason.TLS
+            authority.cert_pem.write_to_path(trusted)
+            assert await scrape(port) != BODY  # the server refuses Tailspan's certificate
+            issue("tailspan")
+            assert await scrape(port) == BODY
+            ours.key.write_text("not a key")
+            assert await scrape(port) is ScrapeFailureReason.TLS
+        await clients.aclose()
+
+    asyncio.run(ask())
