@@ -125,6 +125,11 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
     if stack.simulate:
         heading += " The fleet is simulated: no number comes from a real server."
     print_line("\n".join([heading, "", *lines, ""]))
+    if (url := stack.notification_url) and is_loopback(urlsplit(url).hostname or ""):
+        print_line(
+            f"Notifications link to {url}, which works only on this machine. Set explorer_url in"
+            " the file of --notify, or TAILSPAN_EXPLORER_URL."
+        )
     if vllm:
         print_line(await asyncio.to_thread(_first_look, stack, vllm))
     elif not stack.simulate:

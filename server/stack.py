@@ -181,6 +181,7 @@ class Stack:
         self._objective_paths = objective_paths
         self._price_file = price_file
         self._sign_in = sign_in
+        self._notify = notify
         self._base_path = base_path
         self._ports = ports
         self._explorer_port = ports.explorer
@@ -213,9 +214,7 @@ class Stack:
                 engine,
                 objectives,
                 notify.channels,
-                explorer_url=lambda: (
-                    notify.explorer_url or (self.explorer_url if explorer else None)
-                ),
+                explorer_url=lambda: self.notification_url,
                 print_line=_print_if_read,
                 leases=self._leases,
                 clock_unix_ns=self.clock,
@@ -482,6 +481,13 @@ class Stack:
     def explorer_url(self) -> str:
         """The explorer's address."""
         return self._explorer_here if self._sign_in is None else self._sign_in[1].url
+
+    @property
+    def notification_url(self) -> str | None:
+        """The explorer's address in notifications, or None if they contain no links."""
+        if self._notify is None:
+            return None
+        return self._notify.explorer_url or (None if self._explorer is None else self.explorer_url)
 
     @property
     def _explorer_here(self) -> str:

@@ -5,10 +5,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from alerts.notify.configuration import load_configuration
 from cli import foreground
 from server import children, stack, supervised_children
 from server.explorer_launch import Launch
@@ -124,6 +127,27 @@ def test_up_waits_for_the_server_to_watch(up: RunUp, stranger: Callable[..., str
 
 def test_watching_another_machine_warns_that_it_cannot_reach_loopback(up: RunUp) -> None:
     assert "start with --host 0.0.0.0" in up(nothing, vllm="http://gpu-host.invalid:8000")
+
+
+@pytest.mark.parametrize(
+    ("explorer_url", "warned"), [(None, True), ("https://tailspan.example.org", False)]
+)
+def test_links_that_work_only_on_this_machine_are_announced(
+    up: RunUp,
+    explorer_is: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    explorer_url: str | None,
+    warned: bool,
+) -> None:
+    monkeypatch.setattr(supervised_children, "EXPLORER_START_S", 0.05)
+    explorer_is("import signal; signal.pause()")
+    file = tmp_path / "notify.yaml"
+    channel = '{name: hook, type: webhook, url: "http://127.0.0.1:1/"}'
+    file.write_text(f"channels: [{channel}]\n")
+    notify = replace(load_configuration(file, {}), explorer_url=explorer_url)
+    printed = up(nothing, explorer=True, notify=notify)
+    assert ("Notifications link to http://127.0.0.1:" in printed) == warned
 
 
 def test_silence_is_reported_once_with_how_to_connect(
