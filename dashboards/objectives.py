@@ -3,6 +3,7 @@
 from typing import Final
 
 from alerts import vocabulary
+from alerts.fields import GROUPING, PROBE_GROUPING
 from dashboards.panels import (
     BAD,
     GOOD,
@@ -20,6 +21,11 @@ from exporters.definitions import series
 from exporters.definitions.series_types import MetricSeries
 
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
+_LABELS: Final = " ".join(
+    f"{{{{{label}}}}}" for label in dict.fromkeys((*GROUPING, *PROBE_GROUPING))
+)
+"""The labels of a group in a legend. Grafana leaves out labels that a series does not have."""
+_OF_GROUP: Final = f"{{{{slo}}}} {_LABELS}"
 
 
 def _increase_over(of: MetricSeries, window: str) -> str:
@@ -114,7 +120,7 @@ BOARD: Final = Board(
                     kind=PanelKind.NUMBER,
                     signed=True,
                     width=12,
-                    queries=(PanelQuery(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
+                    queries=(PanelQuery(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", _OF_GROUP),),
                     thresholds=(
                         ColourThreshold(-10, BAD),
                         ColourThreshold(0, WARNING),
@@ -131,7 +137,7 @@ BOARD: Final = Board(
                     kind=PanelKind.NUMBER,
                     width=12,
                     queries=(
-                        PanelQuery(f"{vocabulary.EXHAUSTED_IN}{{{OBJECTIVES}}} / 86400", "{{slo}}"),
+                        PanelQuery(f"{vocabulary.EXHAUSTED_IN}{{{OBJECTIVES}}} / 86400", _OF_GROUP),
                     ),
                 ),
                 Panel(
@@ -146,7 +152,7 @@ BOARD: Final = Board(
                     queries=tuple(
                         PanelQuery(
                             f"{vocabulary.burn_rate(window)}{{{OBJECTIVES}}}",
-                            f"{{{{slo}}}} over {window}",
+                            f"{{{{slo}}}} over {window} {_LABELS}",
                         )
                         for window in _WINDOWS
                     ),

@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "telemetry",
         "tailspan_vllm.names",
         "alerts.vocabulary",
+        "alerts.fields",
         "exporters",
     },
     # The simulator uses the instrumentation's encoder, so that both always have the same format.

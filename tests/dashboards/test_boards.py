@@ -3,6 +3,7 @@ import re
 import pytest
 
 from alerts import vocabulary
+from alerts.fields import GROUPING, PROBE_GROUPING
 from dashboards.boards import BOARDS
 from dashboards.cost import BOARD
 from dashboards.grafana_json import build, text
@@ -49,6 +50,16 @@ def test_panel_titles_are_unique(board: Board) -> None:
     """Links and docs name panels by title."""
     titles = [panel.title for panel in board.panels]
     assert len(titles) == len(set(titles))
+
+
+def test_each_group_of_an_objective_has_its_own_legend() -> None:
+    [board] = [each for each in BOARDS if each.uid == "tailspan-objectives"]
+    queries = [query for panel in board.panels for query in panel.queries]
+    recorded = [query for query in queries if query.expr.startswith("slo:")]
+    assert recorded
+    for query in recorded:
+        for label in ("slo", *GROUPING, *PROBE_GROUPING):
+            assert f"{{{{{label}}}}}" in query.legend
 
 
 @each_board
