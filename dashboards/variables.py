@@ -33,7 +33,7 @@ VARIABLES: Final = {
     ),
     "replica": Variable(
         "Replica",
-        "Single servers.",
+        "Single servers. Panels of servers leave out requests without service.instance.id.",
         f'label_values({{__name__=~"{_REPLICAS}",model=~"$model",region=~"$region"}}, replica)',
     ),
     "tenant": Variable(
