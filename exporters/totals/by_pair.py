@@ -11,7 +11,13 @@ class _Copied(Protocol):
         """Return a copy."""
 
 
+class _Zeroed(_Copied, Protocol):
+    def zero(self) -> Self:
+        """Return totals with the same series, each of which is 0."""
+
+
 T = TypeVar("T", bound=_Copied)
+Z = TypeVar("Z", bound=_Zeroed)
 
 
 class ByPair(Generic[T]):
@@ -45,3 +51,21 @@ class ByPair(Generic[T]):
     def copy(self) -> dict[Pair, T]:
         """Return a copy."""
         return {pair: totals.copy() for pair, totals in self._by_pair.items()}
+
+
+class FromZeroByPair(ByPair[Z]):
+    """Totals whose new series begin at 0, as Prometheus' rates need, although their pairs are not
+    known before the first request."""
+
+    def __init__(self, empty: Callable[[], Z]) -> None:
+        super().__init__(empty)
+        self._copied: set[Pair] | None = None
+
+    def copy(self) -> dict[Pair, Z]:
+        """Return a copy. A pair is 0 in its first copy, except in the first copy of all."""
+        copied, self._copied = self._copied, self.pairs
+        new = set() if copied is None else self.pairs - copied
+        return {
+            pair: totals.zero() if pair in new else totals.copy()
+            for pair, totals in self._by_pair.items()
+        }

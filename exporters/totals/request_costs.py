@@ -9,7 +9,7 @@ import numpy as np
 from exporters.definitions import cost_series as series
 from exporters.families import counter, gauge
 from exporters.format.text import Family
-from exporters.totals.by_pair import ByPair
+from exporters.totals.by_pair import FromZeroByPair
 from exporters.totals.engine_bills import EngineBill
 from exporters.totals.request_batch import LabelGroups, Pair, RequestBatch
 from telemetry.quantiles import FloatArray
@@ -31,8 +31,12 @@ class Spent:
         """Return a copy."""
         return Spent(dict(self.requests), self.wasted_usd)
 
+    def zero(self) -> "Spent":
+        """Return 0 for every pricing method, and no cost."""
+        return Spent()
 
-class CostTotals(ByPair[Spent]):
+
+class CostTotals(FromZeroByPair[Spent]):
     """The totals of every pair of labels that has a price."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from exporters.definitions.series import COSTS, HISTOGRAMS, TOKENS
 from exporters.definitions.series_types import LatencyHistogram
 from exporters.format.histogram_cells import cells
 from exporters.format.histograms import HistogramCounts, distribution, observed
-from exporters.totals.by_pair import ByPair
+from exporters.totals.by_pair import ByPair, FromZeroByPair
 from exporters.totals.request_batch import OUTCOMES, LabelGroups, Pair, RequestBatch
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
@@ -39,6 +39,12 @@ class RequestCounts:
     def copy(self) -> "RequestCounts":
         """Return a copy."""
         return RequestCounts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
+
+    def zero(self) -> "RequestCounts":
+        """Return counts of 0 for the same outcomes, tokens and costs."""
+        return RequestCounts(
+            tokens=dict.fromkeys(self.tokens, 0), costs=dict.fromkeys(self.costs, 0.0)
+        )
 
 
 @dataclass(slots=True)
@@ -130,7 +136,7 @@ class RequestTotals(ByPair[PairTotals]):
         _spend(totals, bulk)
 
 
-class TenantTotals(ByPair[RequestCounts]):
+class TenantTotals(FromZeroByPair[RequestCounts]):
     """The counts of every pair of model and tenant."""
 
     def __init__(self) -> None:

@@ -164,6 +164,28 @@ def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_r
     assert _value(exporter, "tailspan_tenant_output_tokens_total", **tokens) == 40
 
 
+def test_the_counters_of_a_new_tenant_begin_at_zero(clock: Any, request_row: Row) -> None:
+    """Prometheus does not count the first value of a series as an increase."""
+    exporter = PrometheusExporter(clock_unix_ns=clock, usd_per_s=lambda replica, engine: 0.001)
+    priced = {"cost_usd": 0.5, "billed_s": 1.0, "priced_by": PricedBy.LEDGER}
+    names = ("requests", "output_tokens", "cost_usd", "priced_requests")
+
+    def scrape(tenant: str) -> list[float]:
+        exporter.on_stored([request_row(tenant=tenant, **priced)], [])
+        values = {
+            (each.name, each.labels.get("outcome", "stop")): each.value
+            for family in exporter.registry.collect()
+            for each in family.samples
+            if each.labels.get("tenant") == tenant
+        }
+        return [values[f"tailspan_tenant_{name}_total", "stop"] for name in names]
+
+    assert scrape("a") == [1, 20, 0.5, 1]  # the first scrape after a start
+    assert scrape("b") == [0, 0, 0, 0]
+    assert scrape("b") == [2, 40, 1.0, 2]
+    assert scrape("a") == [2, 40, 1.0, 2]
+
+
 def test_an_engine_has_an_info_series(exporter: PrometheusExporter, sample_row: Sample) -> None:
     exporter.on_stored([], [sample_row(region="eu", config="c0ffee", source=Source.SCRAPE)])
     values = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape", "version": ""}
