@@ -1,14 +1,14 @@
 """The `tailspan` command.
 
 The exit status is 0 for success, 1 for a finding that should stop a pipeline, 2 for wrong usage or
-an unreachable target, and 130 after Ctrl-C.
+an unreachable target, 130 after Ctrl-C, and 141 if the program that reads the output has ended.
 """
 
 import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from signal import SIGINT
+from signal import SIGINT, SIGPIPE
 from typing import Any, Final
 
 import click
@@ -47,6 +47,9 @@ modules of all commands takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status after Ctrl-C, as in a shell."""
+OUTPUT_CLOSED: Final = 128 + SIGPIPE
+"""The exit status if the program that reads the output has ended, as in a shell. It must not be 0:
+`tailspan doctor | head -1` may have a finding."""
 
 
 class Commands(click.Group):
@@ -92,7 +95,7 @@ class Commands(click.Group):
         except BrokenPipeError:
             # The program that reads the pipe, such as `| head`, has ended.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
+            ctx.exit(OUTPUT_CLOSED)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)

@@ -253,7 +253,7 @@ def compliance_text(even: "BreakEven") -> str:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
         return (
             f"It is unknown whether the SLOs would be met at that rate: {counted} requests of this"
-            " range were counted against an SLO (tailspan slo status)."
+            " range were counted against an SLO. The last minutes are counted later."
         )
     if kept.rps is None:
         return (

@@ -41,7 +41,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
     try:
         given = json.loads(body.decode(), object_hook=_with_ids, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the body is not JSON in UTF-8: {_words(error)}") from error
+        raise MalformedError(f"the body is not OTLP/JSON in UTF-8: {_words(error)}") from error
     message = kind()
     try:
         if not isinstance(given, dict):  # protobuf would accept an empty array

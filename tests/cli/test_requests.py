@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGPIPE
 from typing import Any
 
 import pytest
@@ -235,7 +236,9 @@ def test_the_default_window_is_the_last_quarter_of_an_hour(
     assert len(objects(run("requests", "--format", "json", "--last", "2h", window=False))) == 2
 
 
-def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row: Requests) -> None:
+def test_a_closed_output_pipe_ends_the_command_as_in_a_shell(
+    url: str, fill: Fill, request_row: Requests
+) -> None:
     """`head -1` closes the pipe in `tailspan requests --format json | head -1`."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
@@ -250,7 +253,7 @@ def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row:
         assert json.loads(process.stdout.readline())["request_id"] == "chatcmpl-499"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(60) == 128 + SIGPIPE
 
 
 def test_the_clients_extra_latency_is_shown(run: Run, fill: Fill, request_row: Requests) -> None:
