@@ -30,11 +30,15 @@ MAX_COUNT: Final = 2**31 - 1
 """Maximum integer in an edit. Larger numbers do not fit into the replay's arrays."""
 
 
-def _number(text: str) -> int:
+def _number(text: str, least: int = 0) -> int:
     number = int(text)
-    if number > MAX_COUNT:
+    if not least <= number <= MAX_COUNT:
         raise ValueError(text)
     return number
+
+
+def _count(text: str) -> int:
+    return _number(text, least=1)
 
 
 def _switch(text: str) -> bool:
@@ -61,9 +65,9 @@ _COUNT: Final = f"a whole number of at least 1 and at most {MAX_COUNT}"
 _SWITCH: Final = "true or false"
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
-    "max_num_seqs": Argument("max_num_seqs", _number, _COUNT),
-    "max_num_batched_tokens": Argument("max_num_batched_tokens", _number, _COUNT),
-    "num_gpu_blocks": Argument("num_gpu_blocks", _number, _COUNT),
+    "max_num_seqs": Argument("max_num_seqs", _count, _COUNT),
+    "max_num_batched_tokens": Argument("max_num_batched_tokens", _count, _COUNT),
+    "num_gpu_blocks": Argument("num_gpu_blocks", _count, _COUNT),
     "enable_prefix_caching": Argument("enable_prefix_caching", _switch, _SWITCH),
     "scheduling_policy": Argument("policy", _policy, " or ".join(POLICIES)),
     "long_prefill_token_threshold": Argument(
@@ -72,7 +76,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "num_speculative_tokens": Argument(
         "num_speculative_tokens", _number, "a whole number; 0 disables speculation"
     ),
-    "max_model_len": Argument("max_model_len", _number, _COUNT),
+    "max_model_len": Argument("max_model_len", _count, _COUNT),
 }
 """Maps vLLM's command-line names (with underscores) to the editable engine arguments."""
 

@@ -145,7 +145,7 @@ def test_an_argument_sets_its_field(name: str, value: str, field: str, found: ob
             "a whole number of at least 1 and at most 2147483647",
         ),
         ({"max_num_seqs": "many"}, "max_num_seqs: 'many'; allowed: a whole number of at least 1"),
-        ({"max_num_seqs": "0"}, "max_num_seqs: 0; allowed: 1 or more"),
+        ({"max_num_seqs": "0"}, "max_num_seqs: '0'; allowed: a whole number of at least 1"),
         ({"max_num_batched_tokens": "16"}, "allowed: at least max_num_seqs"),
         ({"num_gpu_blocks": "3"}, "one request of max_model_len"),
         ({"enable_prefix_caching": "perhaps"}, "allowed: true or false"),

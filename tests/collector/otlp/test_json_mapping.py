@@ -65,7 +65,7 @@ def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
     ("body", "words"),
     [
         (b"", "not OTLP/JSON in UTF-8: Expecting value at character 0"),
-        (b"{", "not JSON"),
+        (b"{", "not OTLP/JSON"),
         (b"\xff{}", "invalid start byte at byte 0"),
         (b"[]", "not valid JSON for opentelemetry"),
         (b"null", "not valid JSON for opentelemetry"),
