@@ -232,12 +232,8 @@ def sustained_rate(
         cells = cells.at(cells.have({"replica": replica}))
     requests = sum(each.requests for each in tokens_by_model(cells).values())
     # Without rollups per minute, the billed requests are those of whole hours.
-    in_served = requests * _length_s(served) / _length_s(billed.window)
+    in_served = requests * served.length_s / billed.window.length_s
     return replace(rate, rps=rate.rps * in_served / rate.requests)
-
-
-def _length_s(window: Window) -> float:
-    return (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
 
 
 def _seconds(window: Window) -> tuple[int, int]:

@@ -122,7 +122,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
         found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
         dimensions: labels to group by, or empty for a single group.
     """
-    length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    length_s = window.length_s
     groups = [
         {**labels, **_stats(members, length_s)} for labels, members in _grouped(found, dimensions)
     ]
@@ -141,7 +141,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
     `_other`.
     """
     window = found.plan.counted
-    length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    length_s = window.length_s
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}

@@ -216,7 +216,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
     """Repeat the stalls and paces (changes of speed) of the window's engines until the last request
     at `length_s`."""
     window = recorded.window
-    period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    period_s = window.length_s
     lead_s = recorded.lead_s
     shifts = [
         Shift(lead_s, lead_s + period_s, by_s)

@@ -416,7 +416,7 @@ class _Prediction:
         """The answer, with intervals from the draws so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
-        length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
+        length_s = question.window.length_s
         reproduced = _points(self._reproduced)
         answer = WhatIfAnswer(
             window=question.window,

@@ -69,6 +69,11 @@ class Window:
                 f"a window must not end before it begins: {self.from_unix_ns} > {self.to_unix_ns}"
             )
 
+    @property
+    def length_s(self) -> float:
+        """The length in seconds."""
+        return (self.to_unix_ns - self.from_unix_ns) / 1e9
+
 
 def request_table(
     engine: Engine,

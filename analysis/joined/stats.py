@@ -61,7 +61,7 @@ def answer_joined_stats(
         )
     found = read_joined(engine, question.window, question.equals, max_rows)
     window = question.window
-    length_s = None if found.truncated else (window.to_unix_ns - window.from_unix_ns) / 1e9
+    length_s = None if found.truncated else window.length_s
     groups = joined_stats(found.requests, question.by, length_s)
     simulated = queries.simulated(engine, window)
     return JoinedStats(groups, window, simulated, found.truncated)

@@ -55,7 +55,7 @@ class Context:
     @property
     def length_s(self) -> float:
         """Length of the range in seconds."""
-        return (self.window.to_unix_ns - self.window.from_unix_ns) / SECOND_NS
+        return self.window.length_s
 
     @property
     def ink(self) -> colours.Ink:

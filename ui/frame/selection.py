@@ -54,7 +54,7 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
     start, end = (wording.clock(each, zone) for each in (window.from_unix_ns, window.to_unix_ns))
-    length = wording.span((window.to_unix_ns - window.from_unix_ns) / SECOND_NS)
+    length = wording.span(window.length_s)
     with st.container(key="offer", horizontal=True, vertical_alignment="center", gap="small"):
         st.html(
             f"<p class='selected' role='status'>Selected <b>{start} to {end}</b> ({length}):</p>",
