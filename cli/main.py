@@ -1,7 +1,7 @@
 """The `tailspan` command.
 
 The exit status is 0 for success, 1 for a finding that should stop a pipeline, 2 for wrong usage or
-an unreachable target, 130 after Ctrl-C, and 141 if the program that reads the output has ended.
+an unreachable target, 130 after Ctrl-C, and 141 if the output was closed.
 """
 
 import os
@@ -48,7 +48,7 @@ modules of all commands takes a second."""
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status after Ctrl-C, as in a shell."""
 OUTPUT_CLOSED: Final = 128 + SIGPIPE
-"""The exit status if the program that reads the output has ended, as in a shell. It must not be 0:
+"""The exit status if the output was closed. A shell reports the same status. It must not be 0:
 `tailspan doctor | head -1` may have a finding."""
 
 

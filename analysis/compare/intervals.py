@@ -29,7 +29,7 @@ SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """`SHORTEST_S` and `LONGEST_S` limit the length of a block, in seconds."""
 MIN_BLOCKS: Final = 8
-"""Minimum number of blocks with compared requests on each side."""
+"""Minimum number of blocks that contain compared requests, before and after the change."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the relative error of the expected latencies. The error is the same in all
 draws, so it is added to each interval. Without it, 95 % intervals contained the true change in only

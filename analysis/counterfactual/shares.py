@@ -484,7 +484,7 @@ def _share(
 def _spread(value: float, parts_s: FloatArray, growths_s: FloatArray, length_s: float) -> float:
     """The standard deviation of a share over resampled windows.
 
-    It is computed from `part − share · growth`, not from the ratio in each resampled window. A
+    It is that of `part − share · growth` in each resampled window, not that of the ratio. A
     resampled window may lack all of a few long stalls. It then has no growth, and its ratio has no
     meaning.
 

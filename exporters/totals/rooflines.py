@@ -87,7 +87,7 @@ class _Engine:
         return True
 
     def forget(self, from_unix_ns: int, to_unix_ns: float = inf) -> None:
-        """Remove the oldest samples until one is in the range."""
+        """Remove the oldest samples, up to the first sample that is in the range."""
         gone = 0
         while self.rows and not from_unix_ns <= self.rows[0][0] <= to_unix_ns:
             self.rows.popleft()

@@ -106,7 +106,7 @@ def _install_in_engine() -> None:
 
 
 def _engine_number(config: Any) -> int:
-    # EngineCore_DP3 runs engine 3. If a server has only one engine, it may have no number.
+    # EngineCore_DP3 runs engine 3. The only engine of a server may have no number.
     number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
     if number:
         return int(number[1])

@@ -19,8 +19,8 @@ Engines send samples every 5 s, unless the metrics are disabled. The replica's s
 """
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Maximum number of kept starts of replicas without stored samples and requests. Bills may need
-these starts."""
+"""Maximum number of starts to keep for replicas that have no stored samples and no stored requests.
+Bills may need these starts."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 

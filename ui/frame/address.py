@@ -83,7 +83,7 @@ _LONGEST: Final = {
     "change": LONGEST_CHANGE,
     "sweep": LONGEST_CHANGE,
 }
-"""Maximum characters of a value in a link, if it is not `LONGEST_ID`."""
+"""Maximum characters of each value in a link. For the other values, it is `LONGEST_ID`."""
 LONGEST_REASON: Final = 400
 """Maximum number of characters of an error about a change. It contains what is allowed."""
 LONGEST_RANGE_S: Final = 400 * 86_400

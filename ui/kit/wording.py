@@ -160,7 +160,7 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
 
 
 def clock_or_date(unix_ns: int, zone: tzinfo, day_of_unix_ns: int) -> str:
-    """Format the time of day. It has a date, unless it is on the day of the other instant."""
+    """Format the time of day, with the date if the other instant is on another day."""
     same_day = clock(unix_ns, zone, date=True)[:10] == clock(day_of_unix_ns, zone, date=True)[:10]
     return clock(unix_ns, zone, date=not same_day)
 

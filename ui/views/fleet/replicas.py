@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """A replica's requests with a TTFT, and their P99 with its interval."""
+    """The number of a replica's requests with a TTFT, and the P99 of TTFT with its interval."""
 
     requests: int
     p99_s: float | None

@@ -110,7 +110,7 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo, seen_unix_ns: int) -> str:
     """The incident with its stored answer, and the time when the answer was computed.
 
-    For an open incident, times of another day than `seen_unix_ns` have a date.
+    For an open incident, a time is shown with its date if it is not on the day of `seen_unix_ns`.
     """
 
     def moment(unix_ns: int) -> str:
