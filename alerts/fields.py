@@ -40,7 +40,8 @@ DURATIONS: Final = (
     "decode_s",
     "delivery_s",
 )
-JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
+TOKENS: Final = ("output_tokens", "reasoning_tokens", "tool_call_tokens", "content_tokens")
+JUDGING: Final = (*DURATIONS, *TOKENS, "outcome", "preemptions", "cost_usd")
 
 BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
 """Fields that are undefined for responses with fewer than two tokens."""

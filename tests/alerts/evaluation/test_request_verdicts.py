@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.evaluation.request_verdicts import RequestVerdict, judge, selects
-from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
+from alerts.evaluation.table_verdicts import (
+    NOT_SELECTED,
+    VERDICTS,
+    columns_of,
+    judge_table,
+    table_of,
+)
 from alerts.expression import And, Expression, FieldComparison, IsUnknown, Not, Or, parse
 from alerts.fields import DURATIONS, GOOD, WHERE
+from telemetry.request_rows import RequestRows
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Make = Callable[..., RequestTimeline]
@@ -253,6 +260,30 @@ def test_the_first_content_is_judged_like_the_first_byte(
     request_row: Make, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     assert judge(parse("first_content_s <= 0.5", GOOD), request_row(**about)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("good", "about", "verdict"),
+    [
+        ("reasoning_tokens <= 20", {"reasoning_tokens": 20}, RequestVerdict.GOOD),
+        ("reasoning_tokens <= 20", {"reasoning_tokens": 21}, RequestVerdict.BAD),
+        ("reasoning_tokens <= 20", {}, RequestVerdict.UNKNOWN),
+        ("content_tokens > 0 or tool_call_tokens > 0", {"tool_call_tokens": 3}, RequestVerdict.GOOD),
+        (
+            "content_tokens > 0 or tool_call_tokens > 0",
+            {"content_tokens": 0, "tool_call_tokens": 0},
+            RequestVerdict.BAD,
+        ),
+    ],
+)
+def test_an_objective_may_limit_each_kind_of_tokens(
+    request_row: Make, good: str, about: dict[str, object], verdict: RequestVerdict
+) -> None:
+    expression = parse(good, GOOD)
+    request = request_row(**about)
+    assert judge(expression, request) is verdict
+    table = table_of(RequestRows.of([request]), columns_of(None, expression))
+    assert judge_table(None, expression, table).tolist() == [VERDICTS.index(verdict)]
 
 
 @given(wheres, goods, st.lists(rows, min_size=1, max_size=6))
