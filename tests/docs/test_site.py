@@ -14,11 +14,20 @@ from cli.main import COMMANDS, tailspan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    page
-    for page in (*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md"))
-    if not page.relative_to(ROOT).parts[0].startswith(".")
+    {
+        page
+        for pattern in ("*.md", "*/README.md", "*/*/README.md", "docs/*.md")
+        for page in ROOT.glob(pattern)
+        if not page.relative_to(ROOT).parts[0].startswith((".", "build", "var"))
+    }
 )
 FENCED = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TARGET = re.compile(r"^(?:\$ )?make ([a-z-]+)", re.MULTILINE)
+PROGRAM = re.compile(
+    r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?python"
+    r" (?:-m ((?:rig|tests|benchmarks|store|cli|telemetry)[.\w]*)|(\w+/\S+\.py))",
+    re.MULTILINE,
+)
 COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?tailspan (\w.*)$", re.MULTILINE)
 VARIABLE = re.compile(r"\b(?:OTEL|TAILSPAN|GRAFANA)_[A-Z_]*[A-Z]\b")
 PRODUCT = (
@@ -70,6 +79,21 @@ def test_every_command_line_is_valid(page: str, line: str) -> None:
         command, context = found, click.Context(found, parent=context)
     if "--help" not in words:
         command.make_parser(context).parse_args(words)
+
+
+def test_every_target_and_program_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    shown: set[str] = set()
+    for page in PAGES:
+        for block in FENCED.findall(page.read_text(encoding="utf-8")):
+            shown |= {f"make {name}" for name in TARGET.findall(block)}
+            for module, file in PROGRAM.findall(block):
+                path = ROOT / (file or module.replace(".", "/"))
+                assert path.is_dir() or path.with_suffix(".py").exists(), f"{page}: {path}"
+                shown.add(str(path))
+    assert len(shown) > 10
+    assert {each for each in shown if each.startswith("make ")} <= {f"make {t}" for t in targets}
 
 
 def test_every_command_is_shown() -> None:
