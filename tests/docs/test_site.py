@@ -114,3 +114,18 @@ def test_every_variable_is_explained() -> None:
     read = set(VARIABLE.findall(settings.read_text(encoding="utf-8")))
     read |= {name for name in in_code if not name.startswith("OTEL")}
     assert read - INTERNAL - explained == set()
+
+
+def test_the_shapes_of_a_server_have_the_named_tests() -> None:
+    """Each named file of `tests/real` exists, and starts a server with the row's flags."""
+    page = (ROOT / "docs" / "watch-your-servers.md").read_text(encoding="utf-8")
+    table = page.partition("## Shapes of a vLLM server")[2].partition("### ")[0]
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    for shape, _, named in rows:
+        files = re.findall(r"test_\w+\.py", named)
+        assert files or named.strip().startswith("none"), shape
+        source = "".join((ROOT / "tests" / "real" / name).read_text("utf-8") for name in files)
+        # A row may name several forms of one flag; one of them is tested.
+        flags = re.findall(r"`(--[\w-]+|VLLM_\w+)", shape)
+        assert not (files and flags) or any(flag in source for flag in flags), shape
