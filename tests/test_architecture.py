@@ -1,4 +1,6 @@
 import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,26 @@ def _imports(file: Path) -> set[str]:
     return found
 
 
+def _imported_at_once(node: ast.AST) -> Iterator[str]:
+    """Yield what a module imports when it is itself imported: not in functions, not for types."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from (name for other in child.orelse for name in _imported_at_once(other))
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _imported_at_once(child)
+
+
+def _module_of(imported: str, modules: dict[str, Path]) -> str:
+    """Return the module that contains an imported name, or an empty string if it is not ours."""
+    while imported and imported not in modules:
+        imported = imported.rpartition(".")[0]
+    return imported
+
+
 def _allowed(module: str, part: str) -> bool:
     own = "tailspan_vllm" if part == "instrumentation" else part
     return any(module == name or module.startswith(f"{name}.") for name in {own, *MAY_IMPORT[part]})
@@ -135,6 +157,32 @@ def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
         if module.split(".")[0] in OURS and not _allowed(module, part)
     }
     assert not forbidden
+
+
+def test_no_parts_import_each_other() -> None:
+    """A cycle, also through further parts, raises an error that lists its parts."""
+    above = {
+        part: {module.split(".")[0] for module in modules if module.split(".")[0] != part}
+        for part, modules in MAY_IMPORT.items()
+    }
+    TopologicalSorter(above).prepare()
+
+
+def test_no_modules_import_each_other() -> None:
+    """A cycle raises an error that lists its modules."""
+    modules: dict[str, Path] = {}
+    for folder in (*MAY_IMPORT, "instrumentation/tailspan_vllm"):
+        if folder != "instrumentation":
+            for file in (ROOT / folder).rglob("*.py"):
+                path = file.relative_to(ROOT).with_suffix("").parts
+                names = [each for each in path if each not in ("instrumentation", "__init__")]
+                modules[".".join(names)] = file
+    graph = {}
+    for name, file in modules.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        graph[name] = {_module_of(each, modules) for each in _imported_at_once(tree)} - {name, ""}
+    assert len(graph) > 1_000
+    TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -268,7 +268,11 @@ def test_the_first_content_is_judged_like_the_first_byte(
         ("reasoning_tokens <= 20", {"reasoning_tokens": 20}, RequestVerdict.GOOD),
         ("reasoning_tokens <= 20", {"reasoning_tokens": 21}, RequestVerdict.BAD),
         ("reasoning_tokens <= 20", {}, RequestVerdict.UNKNOWN),
-        ("content_tokens > 0 or tool_call_tokens > 0", {"tool_call_tokens": 3}, RequestVerdict.GOOD),
+        (
+            "content_tokens > 0 or tool_call_tokens > 0",
+            {"tool_call_tokens": 3},
+            RequestVerdict.GOOD,
+        ),
         (
             "content_tokens > 0 or tool_call_tokens > 0",
             {"content_tokens": 0, "tool_call_tokens": 0},
