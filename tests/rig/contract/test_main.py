@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from rig.contract.__main__ import DOCS, main
+from rig.contract.sources import NoSourceError, open_index
+from rig.contract.table import LAST
 from rig.install import ENVIRONMENT
 
 
@@ -46,3 +48,24 @@ def test_the_installed_vllm_fulfils_the_contract(capsys: pytest.CaptureFixture[s
         pytest.skip("no vLLM is installed here; make vllm installs one")
     status = main(["--tree", str(found.parent)])
     assert status == 0, capsys.readouterr().out
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:.*pkg_resources:DeprecationWarning")  # of pip's own modules
+def test_the_newest_published_vllm_fulfils_the_contract(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The summary of the tests names a version that the table does not contain yet."""
+    try:
+        with open_index() as index:
+            newest = index.releases()[-1]
+    except NoSourceError as error:
+        pytest.skip(str(error))
+    status = main(["--versions", ".".join(map(str, newest.minor))])
+    printed = capsys.readouterr()
+    if status == 2:
+        pytest.skip(printed.err)
+    assert status == 0, printed.out
+    if newest.minor > LAST:
+        pytest.xfail(f"not in docs/vllm-versions.md yet: {printed.out}")
