@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from cost.bill_lines import BillLine, RequestPrice, line_of, sum_lines
 from cost.charges import Charge, charges_of, weighed_tokens
+from cost.engine_costs import EngineCost, engine_costs
 from cost.engine_rates import EngineRates
 from cost.groups import BillGroup, groups_of
 from cost.prices import EnginePrice, PriceList
@@ -41,6 +42,7 @@ class Bill:
     to_unix_ns: int
     by: tuple[str, ...]
     lines: Sequence[BillLine]
+    by_engine: Sequence[EngineCost]
     groups: Sequence[BillGroup]
     costs: RequestCosts
     rates: Mapping[str, Sequence[EnginePrice]]
@@ -109,6 +111,7 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
         to_unix_ns=billing_data.to_unix_ns,
         by=tuple(by),
         lines=lines,
+        by_engine=engine_costs(uptime, engine_rates, billing_data.engines_from_unix_ns),
         groups=groups_of(costs, by),
         costs=costs,
         rates=engine_rates.latest(),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,6 +166,7 @@ def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, A
             )
         ],
         "lines": [_line(line, named=True) for line in bill.lines],
+        "engines": [asdict(each) for each in bill.by_engine],
         "sides": [_side(side) for side in found.sides.sides],
         "undivided_usd": found.sides.undivided_usd,
         "managed": [

@@ -1,5 +1,6 @@
 """A bill as text."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from cost.bill import Bill, Unpriced
     from cost.bill_lines import BillLine
     from cost.energy import GroupEnergy
+    from cost.engine_costs import EngineCost
     from cost.managed import BreakEven
 
 MAX_GROUPS = 40
 MAX_UNPRICED = 5
 MAX_RATES = 4
+MAX_ENGINES = 16
 
 _HOW = {
     PricedBy.LEDGER: "by share of each engine step",
@@ -42,6 +45,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
         yield from _sum(total, bill)
         if found.selected is not None:
             yield _selected(found.selected, where, total)
+        yield from _by_engine(bill.by_engine)
         yield from _by_side(found.sides, total)
         yield from _by_group(found)
         yield from _managed(found, total)
@@ -108,6 +112,30 @@ def _sum(total: "BillLine", bill: "Bill") -> Iterator[str]:
         yield (
             f"Priced at {'; '.join(named[:MAX_RATES])}{more}. Set your prices with --prices FILE."
         )
+
+
+def _by_engine(found: "Sequence[EngineCost]") -> Iterator[str]:
+    """The engines of replicas with several engines, those with the most idle time first."""
+    numbers = Counter(each.replica for each in found)
+    several = [each for each in found if numbers[each.replica] > 1]
+    if not several:
+        return
+    yield ""
+    yield "Engines of replicas with several engines"
+    several.sort(key=lambda each: -(each.idle_usd or 0.0))
+    yield from _aligned_rows(
+        [
+            [
+                f"  {text.printable(each.replica, 40)}, engine {each.engine}",
+                text.usd(each.bill_usd),
+                _share(each.idle_usd, each.bill_usd),
+                "idle",
+            ]
+            for each in several[:MAX_ENGINES]
+        ]
+    )
+    if len(several) > MAX_ENGINES:
+        yield f"  {len(several) - MAX_ENGINES} more: see --format json."
 
 
 def _by_side(found: "Sides", total: "BillLine") -> Iterator[str]:

@@ -21,8 +21,8 @@ START_S = 1_763_634_000
 NS = 10**9
 KEYS = [
     "from", "to", "simulated", "apportioned", "engines_from", "gaps_s", "total", "contradicted_s",
-    "usd_per_hour", "mean_engines", "rates", "unpriced", "by", "groups", "lines", "sides",
-    "undivided_usd", "managed",
+    "usd_per_hour", "mean_engines", "rates", "unpriced", "by", "groups", "lines", "engines",
+    "sides", "undivided_usd", "managed",
     "not_compared", "break_even", "energy", "where", "selected",
 ]  # fmt: skip
 
@@ -126,6 +126,25 @@ def test_text_begins_with_the_sum_and_lists_every_part(run: Run, serve: Serve) -
         "Break-even",
     ):
         assert words in shown
+
+
+def test_the_idle_engine_of_a_replica_is_named(run: Run, serve: Serve, url: str) -> None:
+    """Engine 0 is half busy, and engine 1 takes no step."""
+    serve()
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        idle = [replace(each, engine=1, busy_s_total=0.0) for each in busy_engine.samples()]
+        start = replace(busy_engine.start("NVIDIA H100 80GB HBM3", gpus=2), engine=1)
+        writer.submit([], idle, [start]).result(10)
+    engine.dispose()
+    found = printed(run("cost", "--format", "json"))
+    assert [(each["engine"], each["busy_s"]) for each in found["engines"]] == [(0, 300), (1, 0)]
+    assert sum(each["bill_usd"] for each in found["engines"]) == found["total"]["bill_usd"]
+    assert sum(each["idle_usd"] for each in found["engines"]) == found["total"]["idle_usd"]
+    lines = run("cost").output.partition("Engines of replicas with several engines\n")[2]
+    first, second, *_ = lines.splitlines()
+    assert first.split() == ["r,", "engine", "1", "$1.33", "100.0", "%", "idle"]
+    assert second.split() == ["r,", "engine", "0", "$1.33", "50.0", "%", "idle"]
 
 
 def test_an_engine_without_a_price_is_named_and_the_way_to_give_it_one(

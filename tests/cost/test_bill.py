@@ -68,6 +68,10 @@ def test_the_parts_sum_to_the_bill_for_any_data(
         assert isclose(parts(line), line.bill_usd, rel_tol=1e-9, abs_tol=1e-9)
         assert isclose(line.bill_usd, line.wall_s * 0.001, rel_tol=1e-9, abs_tol=1e-12)
     if (total := found.total) is not None:
+        of_engines = sum(each.bill_usd for each in found.by_engine)
+        assert isclose(of_engines, total.bill_usd, rel_tol=1e-9, abs_tol=1e-9)
+        idle_usd = sum(each.idle_usd or 0.0 for each in found.by_engine)
+        assert isclose(idle_usd, total.idle_usd or 0.0, rel_tol=1e-9, abs_tol=1e-9)
         assert isclose(parts(total), total.bill_usd, rel_tol=1e-9, abs_tol=1e-9)
         charged = sum(group.usd or 0.0 for group in found.groups)
         assert isclose(charged, total.requests_usd + total.wasted_usd, rel_tol=1e-9, abs_tol=1e-9)
@@ -88,6 +92,24 @@ def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
     assert line.idle_usd == pytest.approx(1.1)
     assert parts(line) == pytest.approx(line.bill_usd) == pytest.approx(2.0)
     assert [rate.usd_per_hour for rate in found.rates["r"]] == [3.6, 3.6]
+    working, idle = found.by_engine
+    assert (working.replica, working.engine, idle.engine) == ("r", 0, 1)
+    assert (working.wall_s, working.busy_s, working.idle_usd) == pytest.approx((1_000, 900, 0.1))
+    assert (idle.wall_s, idle.busy_s, idle.idle_usd) == pytest.approx((1_000, 0, 1.0))
+
+
+def test_an_engine_that_reports_no_busy_time_has_no_idle_cost() -> None:
+    quiet = [(at, None) for at, _ in busy(0, 1_000, 0.5)]
+    made = accounts(
+        engine_stretches({("r", 0): busy(0, 1_000, 0.5), ("r", 1): quiet}),
+        cells(),
+        [start("r"), start("r", 1)],
+        to_s=1_000,
+    )
+    first, second = bill(made, PRICES).by_engine
+    assert (first.busy_s, first.idle_usd) == pytest.approx((500, 0.5))
+    assert second.bill_usd == pytest.approx(1.0)
+    assert second.busy_s is second.idle_usd is None
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
