@@ -60,14 +60,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "--keep-rows" in (tmp_path / "site" / "docs" / "command-reference.html").read_text()
 
 
-def _commands() -> Iterator[tuple[str, str]]:
+def commands() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for block in FENCED.findall(page.read_text(encoding="utf-8")):
             for line in COMMAND.findall(block):
                 yield str(page.relative_to(ROOT)), line
 
 
-@pytest.mark.parametrize(("page", "line"), list(_commands()))
+@pytest.mark.parametrize(("page", "line"), list(commands()))
 def test_every_command_line_is_valid(page: str, line: str) -> None:
     """The command and its options exist, and options have their values."""
     words = shlex.split(line.replace("…", ""), comments=True)
