@@ -4,6 +4,7 @@ With data parallelism, a replica has several engines. A bill by replica does not
 them is idle while another one is overloaded.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,3 +53,10 @@ def engine_costs(
         # Rounding can make the difference negative.
         cost.idle_usd += max(0.0, rate.usd_per_s * (hour.wall_s - hour.busy_s) - loading_usd)
     return [found[engine] for engine in sorted(found)]
+
+
+def of_replicas_with_several_engines(costs: Sequence[EngineCost]) -> list[EngineCost]:
+    """Return the engines that share a replica, those with the highest cost of idle time first."""
+    numbers = Counter(each.replica for each in costs)
+    several = [each for each in costs if numbers[each.replica] > 1]
+    return sorted(several, key=lambda each: -(each.idle_usd or 0.0))

@@ -1,6 +1,5 @@
 """A bill as text."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -115,14 +114,13 @@ def _sum(total: "BillLine", bill: "Bill") -> Iterator[str]:
 
 
 def _by_engine(found: "Sequence[EngineCost]") -> Iterator[str]:
-    """The engines of replicas with several engines, those with the most idle time first."""
-    numbers = Counter(each.replica for each in found)
-    several = [each for each in found if numbers[each.replica] > 1]
+    from cost.engine_costs import of_replicas_with_several_engines
+
+    several = of_replicas_with_several_engines(found)
     if not several:
         return
     yield ""
     yield "Engines of replicas with several engines"
-    several.sort(key=lambda each: -(each.idle_usd or 0.0))
     yield from _aligned_rows(
         [
             [

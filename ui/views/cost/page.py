@@ -11,6 +11,7 @@ import streamlit as st
 from analysis.caches import CachesAnswer
 from analysis.cost import managed_usd_by
 from cost.bill_lines import BillLine
+from cost.engine_costs import of_replicas_with_several_engines
 from cost.errors import PriceError
 from cost.groups import groups_of
 from cost.pricefile import prices_in_force
@@ -36,6 +37,10 @@ SIDES_HELP: Final = (
     "The cost of the time in engine steps, divided by a model of the steps. MFU and MBU: the "
     "used share of the GPUs’ peak FLOP/s and memory bandwidth. Arithmetic usually limits "
     "prefill, and memory limits decode."
+)
+ENGINES_HELP: Final = (
+    "The engines of replicas with data parallelism. If one engine is idle while another engine of"
+    " the replica is busy, requests are not evenly distributed."
 )
 PAYERS_HELP: Final = (
     "A request is billed its share of its engine's steps, and the work repeated for it. Idle "
@@ -116,6 +121,11 @@ def show(context: Context, seen: CostData) -> None:
     if found.sides.sides:
         with chapter("Prefill and decode", SIDES_HELP):
             st.html(words.sides(found.sides, total))
+    if several := of_replicas_with_several_engines(found.bill.by_engine):
+        with chapter("Engines", ENGINES_HELP):
+            st.html(words.engines(several, total))
+            if len(several) > words.MAX_ROWS:
+                paragraph(f"{len(several) - words.MAX_ROWS} more engines are not shown.")
     _payers(context, found)
     _managed(found, total)
     caches.show(seen.cached, view)

@@ -10,6 +10,7 @@ from analysis.cost_sides import Sides
 from cost.bill import Bill, Unpriced
 from cost.bill_lines import BillLine
 from cost.energy import Energy
+from cost.engine_costs import EngineCost
 from cost.groups import BillGroup
 from cost.managed import ManagedCost
 from telemetry.billing_data import GAP_S
@@ -92,6 +93,28 @@ def sides(found: Sides, total: BillLine) -> str:
         rows.append(("not divided <small>no step model</small>", *undivided, "", "", ""))
     heads = ("side", "cost", "share of the bill", "time in steps", "MFU", "MBU")
     return table(heads, rows, "short")
+
+
+def engines(several: Sequence[EngineCost], total: BillLine) -> str:
+    """The cost and the idle share of engines that share a replica."""
+    rows = [
+        (
+            f"{wording.for_html(each.replica)}, engine {each.engine}",
+            wording.usd(each.bill_usd),
+            _share(each.bill_usd, total),
+            wording.UNKNOWN if each.busy_s is None else wording.span(each.busy_s),
+            _idle_share(each),
+        )
+        for each in several[:MAX_ROWS]
+    ]
+    heads = ("engine", "cost", "share of the bill", "time in steps", "idle")
+    return table(heads, rows, "short")
+
+
+def _idle_share(each: EngineCost) -> str:
+    if each.idle_usd is None or not each.bill_usd:
+        return wording.UNKNOWN
+    return wording.percent(each.idle_usd / each.bill_usd)
 
 
 def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
     assert "Priced at H100" in shown
     assert "Self-hosting becomes cheaper at" in shown
     assert len(test.get("plotly_chart")) == 4
+
+
+def test_the_idle_engine_of_a_replica_is_listed(page: Open, priced: Any) -> None:
+    """Engine 1 of r1 takes no step. Replicas with one engine are not in the table."""
+    url = priced()
+    start = make_start("r1", (START_S - 3_600) * SECOND_NS, device=H100, gpus=1)
+    fill(
+        url,
+        [],
+        [replace(each, engine=1) for each in samples("r1", 0.0)],
+        [replace(start, engine=1)],
+    )
+    shown = markup(page(url, **RANGE))
+    assert shown.index("r1, engine 1") < shown.index("r1, engine 0")
+    assert "<td>100 %</td>" in shown.partition("r1, engine 1")[2].partition("</tr>")[0]
+    assert "r2, engine 0" not in shown
 
 
 def test_costs_are_listed_by_the_address_label(page: Open, priced: Any) -> None:

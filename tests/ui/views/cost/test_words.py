@@ -14,6 +14,7 @@ from cli.render import cost as cost_text
 from cost.bill import Unpriced
 from cost.bill_lines import BillLine
 from cost.capacity import SustainableRate
+from cost.engine_costs import EngineCost, of_replicas_with_several_engines
 from cost.groups import BillGroup
 from cost.managed import BreakEven, ManagedCost, TokenCounts
 from cost.pricefile import parse_prices
@@ -75,6 +76,22 @@ def test_the_sides_are_a_table_with_their_utilisation() -> None:
     # On a phone, the table scrolls, and the names of the sides stay on one line.
     assert text.startswith("<div class='scrolling' tabindex='0'><table class='data short'>")
     assert "not divided" not in words.sides(Sides([prefill], 1e-6), line())
+
+
+def test_engines_of_one_replica_are_a_table_with_the_idle_one_first() -> None:
+    costs = [
+        EngineCost("<b>r", 0, 600.0, 540.0, 1.0, 0.0, 0.1),
+        EngineCost("<b>r", 1, 600.0, 0.0, 1.0, 0.0, 1.0),
+        EngineCost("alone", 0, 600.0, 0.0, 1.0, 0.0, 1.0),
+        EngineCost("quiet", 0, 600.0, None, 1.0, 0.0, None),
+        EngineCost("quiet", 1, 600.0, None, 1.0, 0.0, None),
+    ]
+    text = words.engines(of_replicas_with_several_engines(costs), line())
+    assert "&lt;b&gt;r" in text
+    assert text.index("r, engine 1") < text.index("r, engine 0")
+    assert "<td>9 min</td><td>10 %</td>" in text
+    assert f"<td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in text
+    assert "alone" not in text
 
 
 def test_the_chart_of_the_bill_can_be_downloaded() -> None:
