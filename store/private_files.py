@@ -5,6 +5,7 @@ database.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -34,3 +35,32 @@ def restrict_modes(paths: Iterable[Path], report: Callable[[str], None]) -> None
             continue
         except OSError as error:
             report(f"{path} is open to other users and cannot be made private: {error.strerror}.")
+
+
+def obstacle(file: Path) -> str | None:
+    """Return what lies in the place of a file or of one of its folders, or None if nothing does.
+
+    Returns: for instance "/srv/data is a file, not a folder".
+    """
+    for folder in reversed(file.parents):
+        if (found := _kind(folder, follow=True)) not in (None, "a folder"):
+            return f"{folder} is {found}, not a folder"
+    if (found := _kind(file, follow=False)) not in (None, "a file"):
+        return f"{file} is {found}, not a file"
+    return None
+
+
+def _kind(path: Path, *, follow: bool) -> str | None:
+    """What a path is, or None if it is missing or cannot be read."""
+    try:
+        mode = path.stat(follow_symlinks=follow).st_mode
+    except OSError:
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
+
+
+_KINDS: Final = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+}

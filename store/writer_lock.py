@@ -25,7 +25,7 @@ from store.database import (
     database_file,
 )
 from store.errors import StoreError
-from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
+from store.private_files import FILE_MODE, FOLDER_MODE, obstacle, restrict_modes
 
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
@@ -62,10 +62,13 @@ def sole_writer(
             lock_file(real), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE
         )
     except OSError as error:
-        raise StoreError(
-            f"cannot use the folder of the database {file}: {error.strerror}; set a folder that"
-            " this user can write to"
-        ) from error
+        blocked = obstacle(lock_file(real))
+        advice = (
+            f"{error.strerror}; set a folder that this user can write to"
+            if blocked is None
+            else f"{blocked}; move it, or set another file with {purpose.options}"
+        )
+        raise StoreError(f"cannot use the folder of the database {file}: {advice}") from error
     try:
         _lock(lock, file, report, purpose)
         # any other folder may contain files of other programs
@@ -93,6 +96,8 @@ def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
     try:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
+    except IsADirectoryError as error:
+        raise StoreError(f"{file} is a folder; set a file with {purpose.options}") from error
     except OSError:
         return  # a missing file
     if start not in (b"", _SQLITE):

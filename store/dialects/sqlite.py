@@ -90,9 +90,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         try:
             path.parent.mkdir(mode=private_files.FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(
-                f"cannot create the folder of the database {path}: {error.strerror}"
-            ) from error
+            why = private_files.obstacle(path) or error.strerror
+            raise StoreError(f"cannot create the folder of the database {path}: {why}") from error
         try:
             private_files.create(path)
         except OSError as error:

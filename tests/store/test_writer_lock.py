@@ -122,3 +122,40 @@ def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:
     lock_file(tmp_path / "t.db").symlink_to(tmp_path / "precious")
     assert "cannot use the folder" in refused(f"sqlite:///{tmp_path}/t.db")
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("path", ["notes/t.db", "notes/data/t.db"])
+@pytest.mark.parametrize("purpose", [TELEMETRY_DATABASE, STATE_DATABASE])
+def test_a_file_in_the_folders_place_is_named(
+    tmp_path: Path, path: str, purpose: DatabasePurpose
+) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("kept")
+    url = f"sqlite:///{tmp_path}/{path}"
+    with pytest.raises(StoreError) as raised, sole_writer(url, QUIET.append, purpose):
+        pass
+    assert str(raised.value) == (
+        f"cannot use the folder of the database {tmp_path}/{path}: {notes} is a file, not a folder;"
+        f" move it, or set another file with {purpose.options}"
+    )
+    with pytest.raises(StoreError, match=f"{notes} is a file, not a folder"):
+        open_database(url)
+    assert notes.read_text() == "kept"
+
+
+def test_a_folder_in_the_databases_place_is_named_and_not_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)
+    text = refused(f"sqlite:///{folder}")
+    assert text == (f"{folder} is a folder; set a file with --database or TAILSPAN_DATABASE_URL")
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_or_link_in_the_locks_place_is_named(tmp_path: Path) -> None:
+    lock = lock_file(tmp_path / "t.db")
+    lock.mkdir()
+    assert f"{lock} is a folder, not a file; move it" in refused(f"sqlite:///{tmp_path}/t.db")
+    lock.rmdir()
+    lock.symlink_to(tmp_path / "precious")
+    assert f"{lock} is a symbolic link, not a file" in refused(f"sqlite:///{tmp_path}/t.db")
+    assert not (tmp_path / "precious").exists()
