@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
+from collector.scrape.failure_log import FailureLog
 from collector.scrape.failure_reasons import DiscoveryError, ScrapeError, ScrapeFailureReason
 from collector.scrape.fetch import Clients, fetch
 from collector.scrape.targets import MAX_TARGETS, Discovery, Target
@@ -49,6 +50,7 @@ class TargetState:
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     """Maps each `ScrapeFailureReason` to the number of failures."""
+    log: FailureLog = field(default_factory=FailureLog)
 
     @property
     def url(self) -> str:
@@ -87,6 +89,7 @@ class Scraper(Listener):
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
         """The discoveries that currently fail, and why."""
+        self._discovery_logs = {each.name: FailureLog() for each in discoveries}
         self._states: dict[Target, TargetState] = {}
         self._counting: dict[tuple[Target, int], _Counting] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -146,14 +149,14 @@ class Scraper(Listener):
                 self._found[discovery.name] = await discovery.targets()
                 self.lost.pop(discovery.name, None)
             except DiscoveryError as error:
-                if self.lost.get(discovery.name) != str(error):
-                    _log.warning("scrape targets: %s", error)
-                self.lost[discovery.name] = str(error)
+                end = self._discovery_log(discovery, str(error))
+                if end is not None:
+                    _log.warning("scrape targets: %s%s", error, end)
             except Exception as error:  # a defect
                 self.task.failed(error)
-                if discovery.name not in self.lost:
-                    _log.exception("scrape targets: %s failed", discovery.name)
-                self.lost[discovery.name] = type(error).__name__
+                end = self._discovery_log(discovery, type(error).__name__)
+                if end is not None:
+                    _log.exception("scrape targets: %s failed%s", discovery.name, end)
         wanted = {target.url: target for found in self._found.values() for target in found}
         now = set(list(wanted.values())[:MAX_TARGETS])
         for target in now - self._states.keys():
@@ -168,6 +171,12 @@ class Scraper(Listener):
         self._ours_unix_ns = {
             replica: at for replica, at in self._ours_unix_ns.items() if horizon < at <= now_unix_ns
         }
+
+    def _discovery_log(self, discovery: Discovery, why: str) -> str | None:
+        """Record a failure. Return the end of its log line, or None if it is not logged."""
+        begun = self.lost.get(discovery.name) != why
+        self.lost[discovery.name] = why
+        return self._discovery_logs[discovery.name].due(self._clock_unix_ns(), begun=begun)
 
     async def _scrape_forever(self, target: Target) -> None:
         loop = asyncio.get_running_loop()
@@ -188,16 +197,16 @@ class Scraper(Listener):
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
-            if state.up is not False:
-                _log.warning("scrape: %s is down: %s", target.url, error)
-            state.up = False
+            end = self._target_log(state)
+            if end is not None:
+                _log.warning("scrape: %s is down: %s%s", target.url, error, end)
             state.failures[error.reason] += 1
             return
         except Exception as error:  # a defect
-            if state.up is not False:
-                _log.exception("scrape: %s is down: parsing its response failed", target.url)
+            end = self._target_log(state)
+            if end is not None:
+                _log.exception("scrape: %s is down: parsing its response failed%s", target.url, end)
             self.task.failed(error)
-            state.up = False
             state.failures[ScrapeFailureReason.FAILED] += 1
             return
         state.up = True
@@ -205,6 +214,12 @@ class Scraper(Listener):
         state.unusable_values += answer.unusable_values
         state.duration_s = time.monotonic() - begun
         state.last_success_unix_ns = self._clock_unix_ns()
+
+    def _target_log(self, state: TargetState) -> str | None:
+        """Record a failure. Return the end of its log line, or None if it is not logged."""
+        begun = state.up is not False
+        state.up = False
+        return state.log.due(self._clock_unix_ns(), begun=begun)
 
     async def _store_samples(self, target: Target, answer: exposition.ParsedExposition) -> None:
         at_unix_ns = self._clock_unix_ns()

@@ -278,3 +278,42 @@ def test_a_task_that_ended_is_replaced_and_a_discovery_that_fails_is_named(
             assert scraper._tasks == {}
 
     asyncio.run(run())
+
+
+def test_a_flapping_target_logs_one_line_in_five_minutes(
+    stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    down, up = responding(b"", "500 no"), exposed(1)
+    asyncio.run(scraped(stranger, [down, up] * 31))  # 310 s
+    lines = [each.getMessage() for each in caplog.records if each.name.endswith("scraper")]
+    assert len(lines) == 2
+    assert lines[0].endswith("500")
+    assert lines[1].endswith("500 (29 more failures since the last line)")
+
+
+def test_a_failure_that_lasts_is_logged_although_it_began_after_another(
+    stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    down, up = responding(b"", "500 no"), exposed(1)
+    asyncio.run(scraped(stranger, [down, up, *[down] * 120]))  # 610 s
+    lines = [each.getMessage() for each in caplog.records if each.name.endswith("scraper")]
+    assert len(lines) == 2, lines
+
+
+def test_a_flapping_discovery_logs_one_line_in_five_minutes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def flap() -> None:
+        clock, found = WallClock(NOW_UNIX_NS), Found("http://h:1/metrics")
+        scraper = Scraper([found], MemorySink(), clock_unix_ns=clock)
+        for _ in range(124):
+            found.lost = not found.lost
+            await scraper.discover()
+            clock.unix_ns += 5 * 10**9
+
+    asyncio.run(flap())
+    assert [each.getMessage() for each in caplog.records] == [
+        "scrape targets: gone",
+        "scrape targets: gone (29 more failures since the last line)",
+        "scrape targets: gone (29 more failures since the last line)",
+    ]
