@@ -234,7 +234,7 @@ def read_file(file: Path) -> dict[str, Any]:
     values = {}
     for key, value in document.items():
         if key not in known:
-            raise click.UsageError(f"{file}: {key}: unknown key; allowed: {_allowed(key, known)}")
+            raise click.UsageError(f"{file}: {_why_unknown(key, value, known)}")
         values[key] = _checked(file, known[key], value)
     return values
 
@@ -262,9 +262,17 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _allowed(key: str, known: dict[str, Setting]) -> str:
+def _why_unknown(key: str, value: object, known: dict[str, Setting]) -> str:
+    """Return why a key is wrong. The value is left out, because it may be a secret."""
+    if isinstance(value, dict):
+        return f"[{key}]: tables are not allowed; allowed keys: {', '.join(known)}"
     near = difflib.get_close_matches(key.replace("_", "-"), known, n=3)
-    return ", ".join(near or known)
+    if not near:
+        return f"{key}: unknown key; allowed: {', '.join(known)}"
+    return (
+        f"{key}: unknown key; did you mean {' or '.join(near)}? docs/configuration.md and"
+        " tailspan up --help list all keys"
+    )
 
 
 def _checked(file: Path, option: Setting, value: object) -> object:

@@ -166,8 +166,11 @@ def test_slo_commands_take_the_objectives_in_force() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("grpc_port = 3", "grpc_port: unknown key; allowed: grpc-port"),
-        ('tokens = "s3cret"', "tokens: unknown key; allowed: token-file"),
+        ("grpc_port = 3", "grpc_port: unknown key; did you mean grpc-port"),
+        ("grpc_port = 3", "? docs/configuration.md and tailspan up --help list all keys"),
+        ('tokens = "s3cret"', "tokens: unknown key; did you mean token-file"),
+        ("zzz = 3", "zzz: unknown key; allowed: " + ", ".join(each.key for each in all_settings())),
+        ("[ports]\ngrpc = 3", "[ports]: tables are not allowed; allowed keys: "),
         ('grpc-port = "3"', 'grpc-port = "3": wrong type; allowed: a whole number'),
         ("grpc-port = true", "grpc-port = true: wrong type; allowed: a whole number"),
         ("grpc-port = 99999", "grpc-port = 99999: 99999 is not in the range 0<=x<=65535"),
