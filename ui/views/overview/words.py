@@ -89,7 +89,11 @@ def of_the_past(found: Headline, silent_s: float) -> Headline:
 def of_filters(
     view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
 ) -> Headline:
-    """A headline about the objective that has the most bad requests in relation to its budget."""
+    """A headline about the objective that has the most bad requests in relation to its budget.
+
+    Objectives with at least `MIN_REQUESTS` requests come first. If there is none, the headline
+    states the counts, and not whether an objective is met.
+    """
     scope = _filters(view)
     known = [
         (objective, counts, bad)
@@ -99,8 +103,16 @@ def of_filters(
     over = wording.span(length_s)
     if not known:
         return Headline("unknown", f"<b>{scope}:</b> no request in {over} counts for an SLO.")
-    known.sort(key=lambda each: float(each[2] / each[0].budget), reverse=True)
-    objective, counts, bad = known[0]
+    objective, counts, bad = max(
+        known, key=lambda each: (each[1].events >= MIN_REQUESTS, each[2] / each[0].budget)
+    )
+    if counts.events < MIN_REQUESTS:
+        return Headline(
+            "unknown",
+            f"<b>{scope}:</b> {counts.events - counts.bad:,} of {counts.events:,}"
+            f" {objective.counted_in} in {over} met {_name(objective)}. This is too few for a"
+            f" share; at least {MIN_REQUESTS} are needed.",
+        )
     mood = "fine" if bad <= objective.budget else "near"
     return Headline(
         mood,

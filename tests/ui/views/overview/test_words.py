@@ -201,6 +201,21 @@ def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, sh
     assert of_filters(view, [(CHAT, EventCounts(0, 0))], 900).mood == "unknown"
 
 
+@pytest.mark.parametrize(("bad", "events"), [(0, 1), (1, 1), (3, 29)])
+def test_with_filters_a_few_requests_have_no_share(bad: int, events: int) -> None:
+    view = View(equals={"tenant": "acme"})
+    found = of_filters(view, [(CHAT, EventCounts(bad, events))], 900)
+    assert found.mood == "unknown"
+    assert found.sentence == (
+        f"<b>tenant acme:</b> {events - bad} of {events} requests in 15 min met SLO “chat”."
+        " This is too few for a share; at least 30 are needed."
+    )
+    # an objective with enough requests comes first
+    more = of_filters(view, [(CHAT, EventCounts(bad, events)), (TALK, EventCounts(0, 30))], 900)
+    assert more.mood == "fine"
+    assert "100 % of 30 requests" in more.sentence
+
+
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
     blind = replace(standing(), blind=reason)
