@@ -27,6 +27,7 @@ STATS = ("vllm/v1/metrics/stats.py",)
 LOGGERS = ("vllm/v1/metrics/loggers.py",)
 SCHEDULER = ("vllm/v1/core/sched/scheduler.py",)
 PLAN = ("vllm/v1/core/sched/output.py",)
+PARALLEL = ("vllm/config/parallel.py",)
 BLOCK_HASHING = ("vllm/v1/core/kv_cache_utils.py",)
 PLUGINS = ("vllm/plugins/__init__.py",)
 APP_STATE = (
@@ -129,6 +130,16 @@ _FRONT_END = (
         "front_end/capture.py",
         otherwise=(
             "the number of tokens written to the prefix cache (`cache_write_tokens`) is unknown"
+        ),
+    ),
+    Hook(
+        "RequestState.remote_prefill_cached_tokens",
+        Attributes("RequestState", ("remote_prefill_cached_tokens",)),
+        OUTPUTS,
+        "front_end/capture.py",
+        otherwise=(
+            "no effect: a vLLM without this attribute never reports a prefill server's cached"
+            " tokens in place of its own"
         ),
     ),
     Hook(
@@ -339,6 +350,16 @@ _STAT_LOGGER = (
         ),
         LOGGERS,
         "statlogger.py",
+    ),
+    Hook(
+        "ParallelConfig._api_process_count",
+        Attributes("ParallelConfig", ("_api_process_count",)),
+        PARALLEL,
+        "statlogger.py",
+        otherwise=(
+            "with several API servers: the numbers of running and waiting requests come from the"
+            " statistics that one of these servers received last"
+        ),
     ),
     Hook(
         "StatLoggerBase: log, log_engine_initialized",
@@ -905,6 +926,13 @@ _ENGINE_ONLY = (
         STATS,
         "engine_only/capture.py",
         otherwise="no `cache_write_tokens` in the rows of the Rust front end",
+    ),
+    Hook(
+        "Scheduler._kv_fetch_counts",
+        Attributes("Scheduler", ("_kv_fetch_counts",)),
+        SCHEDULER,
+        "engine_core/engine_reports.py",
+        otherwise="the same effect as for `SchedulerStats.num_kv_fetch_reqs_by_stage`",
     ),
     Hook(
         "KVCacheManager.usage",

@@ -1,4 +1,5 @@
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -79,6 +80,30 @@ def test_an_optional_attribute_is_checked_before_it_is_read() -> None:
         assert set(hook.requirement.names) <= _mentioned(module), hook.what
         for name in hook.requirement.names:
             assert (name in _looked_for(module)) == (hook.otherwise is not None), hook.what
+
+
+def test_every_name_that_the_plugin_looks_for_has_a_row() -> None:
+    held = {
+        name for hook in HOOKS for name in re.findall(r"\w+", f"{hook.what} {hook.requirement}")
+    }
+    for path in INSTRUMENTATION.rglob("*.py"):
+        module = _parsed(str(path.relative_to(INSTRUMENTATION)))
+        assert _looked_for(module) <= held | _OF_OTHERS | _WITH_DEFAULT, path
+
+
+_OF_OTHERS = {
+    *("cpu", "strerror", "sysconf", "value", "__qualname__", "__self__"),  # Python
+    *("path", "port", "response_complete"),  # the web server
+    *("architectures", "quantization_config", "compilation_time_metrics"),  # transformers, torch
+    *("done", "_end", "_tailspan", "output_kind"),
+}
+"""Names that are not vLLM's, and arguments that only look like names."""
+
+_WITH_DEFAULT = {
+    *("kv_holding_waiting", "kv_cache_specs", "watermark_blocks", "data_parallel_backend"),
+    *("prefill_context_parallel_size", "detokenizer"),
+}
+"""Names of some versions of vLLM. In the other versions, the plugin's default is exact."""
 
 
 IMPLEMENTED = "statlogger.py"
