@@ -627,7 +627,7 @@ class RequestTimeline:
         attribute(
             names.WASTED,
             "s",
-            "Engine time for repeating work that a preemption discarded.",
+            "Engine time for repeating work that a preemption or a failed KV load discarded.",
             LEDGER,
             rolled_up=True,
         ),

@@ -7,7 +7,7 @@ here: the number of requests in the step. D: the step's duration. λ: the time t
 split by prompt tokens.
 
 The shares sum to the whole duration, including stalls. Before the step model is fitted, the weights
-are the numbers of tokens. Work that is computed again after a preemption is wasted.
+are the numbers of tokens. Work that is computed again is wasted.
 
 This module is pure. With speculative decoding, shares are slightly too low. A context then grows by
 several tokens per step, but only one token is counted.
@@ -16,9 +16,13 @@ several tokens per step, but only one token is counted.
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from tailspan_vllm.engine_core.step_model import StepWork
+
+ROUNDING = 0.5
+"""A smaller difference between two numbers of tokens is a rounding error of `Chunk.start`."""
 
 BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 """The weights before the model is fitted."""
@@ -100,10 +104,26 @@ class Billing:
             del column[:count]
         self.forgotten += count
 
-    def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
+    def of(
+        self,
+        chunks: Iterable[Chunk],
+        decodings: Sequence[Decoding],
+        last: int,
+        evicted_after: Sequence[int] = (),
+    ) -> BilledTime:
         """A request's billed time up to step `last`. The sums of all the request's steps must still
-        be stored."""
-        billed = wasted = reached = 0.0
+        be stored.
+
+        After a preemption, all work up to the tokens reached before is wasted, because the
+        preemption discarded this KV cache. If the KV cache could not be loaded, only the tokens
+        that the request itself had computed are wasted. It would not have computed the others if
+        the load had succeeded, but no work on them was lost.
+
+        Args:
+            evicted_after: the last step before each preemption.
+        """
+        billed = wasted = reached = end = 0.0
+        computed_from = attempt_from = inf
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:
                 continue
@@ -113,10 +133,16 @@ class Billing:
             each, alpha, kappa, _, _, _ = self._between(chunk.step - 1, chunk.step)
             share = each + alpha * chunk.tokens + kappa * chunk.attention
             start = chunk.start
-            again = min(max(reached - start, 0.0), chunk.tokens) / chunk.tokens
+            if evicted_after and evicted_after[0] < chunk.step:
+                computed_from = 0.0
+            elif end - start > ROUNDING:  # the load of the KV cache failed
+                computed_from, attempt_from = min(computed_from, attempt_from), start
+            attempt_from, end = min(attempt_from, start), start + chunk.tokens
+            repeated = min(end, reached) - max(start, computed_from)
+            again = max(repeated, 0.0) / chunk.tokens
             wasted += share * again
             billed += share * (1 - again)
-            reached = max(reached, start + chunk.tokens)
+            reached = max(reached, end)
         for run in decodings:
             end = last if run.last is None else min(run.last, last)
             if end > run.first:

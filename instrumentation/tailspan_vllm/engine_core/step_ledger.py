@@ -233,7 +233,7 @@ class Ledger:
         upto = last if paid is None else paid
         if first_step is None or first_step > upto:
             return None
-        bill = self._billing.of(track.chunks, track.decodings, upto)
+        bill = self._billing.of(track.chunks, track.decodings, upto, track.evicted_after)
         if first_step > last:
             return RequestEngineTime(
                 track.scheduled, waited=track.waited, bill=bill, block_hashes=track.block_hashes

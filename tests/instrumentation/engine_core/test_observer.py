@@ -202,6 +202,9 @@ def test_the_prefill_after_a_failed_load_of_the_kv_cache_is_no_decode(server: Se
     assert account.decode is not None
     assert sum(account.decode) == pytest.approx(0.02)
     assert server.observer._totals[names.SCHEDULED_PREFILL_TOKENS] == before + 120
+    assert account.bill is not None
+    # 20 of the second step's 100 tokens were computed before
+    assert account.bill.wasted_s == pytest.approx(0.01 * 0.2)
     assert held_by(server.observer) == 0
 
 

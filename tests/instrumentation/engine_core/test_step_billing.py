@@ -122,6 +122,17 @@ def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
     assert bill == pytest.approx((1.5, 0.5))
 
 
+def test_after_a_failed_load_only_the_requests_own_tokens_are_waste() -> None:
+    """The first chunk follows 80 tokens that should have been loaded."""
+    made = Billing()
+    for step, tokens in enumerate((20, 50, 50)):
+        made.enter(step, StepWork(tokens, 0, 0, 0), 1, 1.0, BY_TOKENS)
+    chunks = [Chunk(0, 20, 20 * 90.0), Chunk(1, 50, 50 * 25.0), Chunk(2, 50, 50 * 75.0)]
+    assert made.of(chunks, [], 2) == pytest.approx((2.6, 0.4))
+    # after a preemption, all of it is work that the preemption discarded
+    assert made.of(chunks, [], 2, [0]) == pytest.approx((1.0, 2.0))
+
+
 def test_the_base_of_a_step_is_shared_by_head() -> None:
     bill = billing(10, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)).of([], [Decoding(0, 5, None)], 9)
     assert bill.billed_s == pytest.approx(9 / 2)
