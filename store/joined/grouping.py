@@ -129,6 +129,11 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
         return
     ordered = sorted(rows, key=lambda row: (end_ns(row), row["span_id"]))
     links = [*map(ChainLink, ordered, roles_of(ordered, roles))]
+    calls = _calls(links)
+    if len(calls) > 1:
+        for call in calls:
+            yield from _cut_into_requests([each.row for each in call], roles)
+        return
     answers = sum(_answers(each) for each in links)
     waiting: list[ChainLink] = []
     for link in links:
@@ -151,6 +156,41 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
         yield from _bounded(waiting)
     else:
         yield from ((each,) for each in waiting)
+
+
+def _calls(links: Sequence[ChainLink]) -> list[list[ChainLink]]:
+    """Divide hops, in the order of their ends, where a client has left and called again.
+
+    There, a hop was aborted, no hop was in progress, the call has a prefill, and the next hop is a
+    prefill without a request id of an earlier hop. If the next hop is a decode, then the router
+    still serves the same call. If a hop failed in another way, then the router tries again.
+    """
+    next_began: list[ChainLink | None] = [None]
+    for link in reversed(links):
+        before = next_began[-1]
+        first = before is None or link.row["received_unix_ns"] < before.row["received_unix_ns"]
+        next_began.append(link if first else before)
+    next_began.reverse()
+    last_place = {base_id(each.row["request_id"]): place for place, each in enumerate(links)}
+    last_place.pop(None, None)
+    found: list[list[ChainLink]] = [[]]
+    until, has_prefill = -1, False
+    for place, link in enumerate(links):
+        found[-1].append(link)
+        until = max(until, last_place.get(base_id(link.row["request_id"]), place))
+        has_prefill = has_prefill or link.role is EngineRole.PREFILL
+        following = next_began[place + 1]
+        if (
+            link.row["outcome"] == "abort"
+            and has_prefill
+            and until == place
+            and following is not None
+            and following.role is EngineRole.PREFILL
+            and following.row["received_unix_ns"] >= end_ns(link.row)
+        ):
+            found.append([])
+            has_prefill = False
+    return found
 
 
 def _at_the_answer(links: Sequence[ChainLink]) -> tuple[list[ChainLink], list[ChainLink]]:

@@ -12,6 +12,7 @@ from store.joined.joined_request import (
     JoinedBasis,
     JoinedBy,
     JoinedRequest,
+    Row,
 )
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
@@ -194,6 +195,54 @@ def test_hops_after_the_answer_belong_to_the_next_call_of_the_trace(later: list[
     ]
     assert found[0].ttft_s == pytest.approx(0.155)
     assert found[1].outcome == (None if len(later) == 1 else "abort")
+
+
+def call(number: int, at_s: float, **last: Any) -> list[Row]:
+    """Return the rows of a call whose hops have ids of their own."""
+    at_ns = START_NS + round(at_s * S)
+    return [
+        prefill(2 * number, request_id=f"cmpl-p{number}-0", received_unix_ns=at_ns),
+        decode(2 * number + 1, at_s + 0.120, **{"request_id": f"cmpl-d{number}-0", **last}),
+    ]
+
+
+def divided(rows: list[Row]) -> list[list[int]]:
+    """Return the numbers of each request's rows."""
+    random.Random(1).shuffle(rows)
+    return [
+        [int(hop.row["span_id"], 16) for hop in each.hops] for each in joined_requests(rows, ROLES)
+    ]
+
+
+def test_a_clients_retry_is_another_request() -> None:
+    """A client's retry has the trace id and the prompt of the call that the client gave up."""
+    given_up = call(0, 0.0, outcome="abort", output_tokens=3)
+    rows = [*given_up, *call(1, 1.0)]
+    first, second = joined_requests(rows, ROLES)
+    assert (first.outcome, second.outcome) == ("abort", "length")
+    assert second.ttft_s == pytest.approx(0.155)
+    # the calls after the retry keep their own prefills
+    assert divided([*rows, *call(2, 2.0), *call(3, 3.0)]) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    # the client gave up during the prefill
+    early = prefill(0, request_id="cmpl-p0-0", outcome="abort")
+    assert divided([early, *call(1, 1.0)]) == [[0], [2, 3]]
+
+
+def test_a_routers_next_attempt_belongs_to_the_request() -> None:
+    early = prefill(0, request_id="cmpl-p0-0", outcome="abort")
+    given_up = call(0, 0.0, outcome="abort")
+    later = call(1, 1.0)
+    # the router gave up waiting for a prefill or for a decode, and asks a decode server
+    assert divided([early, later[1]]) == [[0, 3]]
+    assert divided([*given_up, later[1]]) == [[0, 1, 3]]
+    # the router passes the client's request id
+    assert divided([{**each, "request_id": "cmpl-x-0"} for each in given_up + later]) == [
+        [0, 1, 2, 3]
+    ]
+    # a server failed
+    assert divided([*call(0, 0.0, outcome="error"), *later]) == [[0, 1, 2, 3]]
+    # a hop was in progress when another was aborted
+    assert divided([*given_up, *call(1, 0.5)]) == [[0, 1, 2, 3]]
 
 
 def test_a_failed_transfer_is_a_prefill_again() -> None:
