@@ -15,6 +15,7 @@ import numpy as np
 from analysis.recorded_traffic import Recorded
 from replay.arrivals import BoolArray, IntArray, Prefixes
 from replay.edits import Edits
+from telemetry.percentages import percent
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
@@ -71,7 +72,7 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     ]
     assumptions = ["the prefixes that prompts share are taken from their prefix ladders"]
     if share := kept.sum() / cached_tokens.sum():
-        assumptions.append(f"{share:.0%} of the cached tokens stay as recorded")
+        assumptions.append(f"{percent(share, 0)} of the cached tokens stay as recorded")
     return PrefixedTraffic(replace(recorded, engines=engines), assumptions)
 
 
@@ -105,7 +106,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
         return "no prefix ladders"
     whole = recorded.column("prompt_tokens") >= ladders.block_tokens[known].min()
     if known[whole].sum() < MIN_KNOWN * whole.sum():
-        return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
+        return f"{percent(1 - known[whole].mean(), 0)} of the requests have no prefix ladder"
     if not pools:
         return None
     # An engine that restarts with another key has other rungs. So only its latest ladder is

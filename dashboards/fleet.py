@@ -87,6 +87,7 @@ BOARD: Final = Board(
                         " requests are not counted."
                     ),
                     unit=GrafanaUnit.SHARE,
+                    decimals=3,
                     kind=PanelKind.NUMBER,
                     width=6,
                     queries=(

@@ -139,7 +139,7 @@ def _panel(panel: Panel) -> Any:
     if panel.most is not None:
         built.max(panel.most)
     if panel.unit is GrafanaUnit.SHARE:
-        built.decimals(1)
+        built.decimals(panel.decimals)
     if panel.thresholds:
         built.thresholds(
             dashboard.ThresholdsConfig()

@@ -53,6 +53,7 @@ BOARD: Final = Board(
                         " counted with the exact threshold."
                     ),
                     unit=GrafanaUnit.SHARE,
+                    decimals=3,
                     kind=PanelKind.NUMBER,
                     width=8,
                     most=1,
@@ -70,6 +71,7 @@ BOARD: Final = Board(
                     title="Target",
                     description="The share of requests that must meet the objective.",
                     unit=GrafanaUnit.SHARE,
+                    decimals=3,
                     kind=PanelKind.NUMBER,
                     width=8,
                     most=1,

@@ -117,6 +117,8 @@ class Panel:
     """The top of the panel's scale, or None to fit the scale to the data."""
     signed: bool = False
     """Whether the scale may begin below 0."""
+    decimals: int = 1
+    """The decimals of a share in percent. Grafana rounds 99.96 % with one decimal to 100.0 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ BOARD: Final = Board(
                         "the prober did not send, or stopped, do not count."
                     ),
                     unit=GrafanaUnit.SHARE,
+                    decimals=3,
                     kind=PanelKind.NUMBER,
                     width=6,
                     most=1,
@@ -143,6 +144,7 @@ BOARD: Final = Board(
                         "the prober did not send, or stopped, do not count."
                     ),
                     unit=GrafanaUnit.SHARE,
+                    decimals=3,
                     most=1,
                     page="outside",
                     queries=(

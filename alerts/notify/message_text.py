@@ -10,6 +10,7 @@ from typing import Final
 from alerts.notify.message import IncidentMessage, ReplicaHang, Transition, WindowPairBurnRates
 from telemetry import durations
 from telemetry.engines import HUNG_REMEDY
+from telemetry.percentages import percent
 from telemetry.printable import first_upper
 
 GUARDS: Final = {
@@ -151,12 +152,12 @@ def _how_bad(message: IncidentMessage) -> str | None:
 def _budget(message: IncidentMessage) -> str | None:
     parts = []
     if message.budget_spent is not None:
-        parts.append(f"this incident has spent {message.budget_spent:.1%}")
+        parts.append(f"this incident has spent {percent(message.budget_spent)}")
     if message.budget_left is not None:
         parts.append(
-            f"{message.budget_left:.1%} is left"
+            f"{percent(message.budget_left)} is left"
             if message.budget_left > 0
-            else f"overspent by {-message.budget_left:.1%}"
+            else f"overspent by {percent(-message.budget_left)}"
         )
     left = message.budget_left is not None and message.budget_left > 0
     if left and message.exhausted_in_s is not None and message.transition is Transition.FIRING:

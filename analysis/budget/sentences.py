@@ -6,6 +6,7 @@ from typing import Final
 from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.measured_parts import Extent
+from telemetry.percentages import percent
 from telemetry.printable import first_upper
 
 Seconds = Callable[[float | None], str]
@@ -47,7 +48,9 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
             f"Not enough requests: {counted:,} whose {NAMES[budget.latency]} is divided into"
             f" layers; {budget.percentile.upper()} needs at least {answer.needed:,}."
         )
-    within = f"{100 * spending.within_ratio:.1f} % of {spending.requests:,} requests are within it"
+    within = (
+        f"{percent(spending.within_ratio, 1, ' %')} of {spending.requests:,} requests are within it"
+    )
     whole = all(each.spent_s is not None for each in spending.lines)
     which = "the budget" if whole else "the budget without the unknown layers"
     text = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
@@ -110,7 +113,7 @@ def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, st
     name = answer.question.budget.percentile.upper()
     for line in sorted(spending.lines, key=lambda each: -(each.over_s or 0.0)):
         if line.over_s and line.spent_s:
-            share = f"{100 * line.over_s / line.spent_s:.0f} %"
+            share = percent(line.over_s / line.spent_s, 0, " %")
             yield (
                 line.layer,
                 f"{first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"

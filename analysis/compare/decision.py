@@ -23,6 +23,7 @@ from analysis.compare.parts import ObservedRequests, PercentileParts, SideCompar
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
 from analysis.corrected_prediction import NEGLIGIBLE_S
 from replay.arrivals import IntArray
+from telemetry.percentages import percent
 from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -182,7 +183,8 @@ def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
         curve=points_of(equal, at_loads, edges, criteria.q, blocks),
         reasons=reasons,
         uncompared=[
-            f"{number / found.comparable.size:.1%} {text}" for number, text in _uncompared(found)
+            f"{percent(number / found.comparable.size)} {text}"
+            for number, text in _uncompared(found)
         ],
         blocks=blocks,
         log_error=error,
@@ -233,8 +235,8 @@ def _too_different(found: SideComparison, least: int, least_share: float) -> lis
     if share < MIN_COMPARED or compared < least:
         needed = f" and {least:,} requests" if compared < least else ""
         reasons.append(
-            f"only {share:.0%} of the requests after the change ({compared:,}) have a counterpart"
-            f" before it; needed: {MIN_COMPARED:.0%}{needed}"
+            f"only {percent(share, 0)} of the requests after the change ({compared:,}) have a"
+            f" counterpart before it; needed: {MIN_COMPARED:.0%}{needed}"
         )
     else:
         reasons.append(

@@ -9,6 +9,7 @@ from analysis.compare.decision import CompareDecision
 from analysis.compare.intervals import Interval
 from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
+from telemetry.percentages import percent
 
 AT_EQUAL: Final = "at the same mix and load"
 _WORDS: Final = {
@@ -63,12 +64,9 @@ def name_of(answer: DecisionResult) -> str:
 
 def compared(found: CompareDecision) -> str:
     """Return sentences that state how many requests were compared, and which were left out."""
-    share = f"{found.compared_ratio:.0%}"
-    if share == "100%" and found.uncompared:
-        share = f"{min(found.compared_ratio, 0.999):.1%}"
     sentences = (
-        f"{share} of the requests after the change have a counterpart before it;"
-        f" they are compared with the equivalent of {found.effective:,.0f} requests."
+        f"{percent(found.compared_ratio, 0)} of the requests after the change have a counterpart"
+        f" before it; they are compared with the equivalent of {found.effective:,.0f} requests."
     )
     if found.uncompared:
         sentences += f" Not compared: {'; '.join(found.uncompared)}."

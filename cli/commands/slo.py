@@ -365,7 +365,7 @@ def _print_group(found: ObjectiveStatus) -> None:
     fire with enough data."""
     left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:
-        left = f"{float(found.budget_left):.1%} of the budget left"
+        left = f"{text.percent(float(found.budget_left))} of the budget left"
     burning = found.burns[found.burning_s]
     pace = "unknown" if burning is None else f"{float(burning):.2f}"
     alerts = "".join(
@@ -395,7 +395,7 @@ def _print(found: ObjectiveStatus) -> None:
         f" {good:,} good of {found.period.events:,} {objective.counted_in},"
         f" counted since {since} UTC"
     )
-    left = f"{float(found.budget_left):.1%} of the budget left"
+    left = f"{text.percent(float(found.budget_left))} of the budget left"
     burning = found.burns[found.burning_s]
     pace = "unknown" if burning is None else f"{float(burning):.2f}"
     click.echo(
@@ -456,7 +456,7 @@ def _print_incidents(rows: Sequence[IncidentRow]) -> None:
             f"{float(Fraction(row.peak_burn)):.1f}",
             text.UNKNOWN
             if row.budget_spent is None
-            else f"{float(Fraction(row.budget_spent)):.2%}",
+            else text.percent(float(Fraction(row.budget_spent)), 2),
         ]
         for row in rows
     ]

@@ -9,6 +9,7 @@ from cli.render import text
 from store.queries import Window, newest_unix_ns
 from telemetry import time_text
 from telemetry.billing_data import GAP_S
+from telemetry.percentages import percent
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ def _sum(total: "BillLine", bill: "Bill") -> Iterator[str]:
         rows[2] = ("idle", None, "unknown: no engine reports its busy time")
     last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
     last += f" {text.usd(bill.usd_per_hour)} per hour"
+    parts = [(name, _part(usd, total.bill_usd), why) for name, usd, why in rows]
     shown = [
-        [f"  {name}", _part(usd, total.bill_usd), _share(usd, total.bill_usd), why]
-        for name, usd, why in rows
+        [f"  {name}", text.usd(part), _share(part, total.bill_usd), why]
+        for name, part, why in parts
     ]
     shown.append(["= bill", text.usd(total.bill_usd), "", last])
     yield from _aligned_rows(shown)
@@ -145,7 +147,7 @@ def _by_side(found: "Sides", total: "BillLine") -> Iterator[str]:
     for side in found.sides:
         name = f"{side.name} ({text.printable(side.role, 20)})" if side.role else side.name
         used = [
-            f"{title} {ratio * 100:.0f} %"
+            f"{title} {percent(ratio, 0, ' %')}"
             for title, ratio in (("MFU", side.mfu), ("MBU", side.mbu))
             if ratio is not None
         ]
@@ -384,15 +386,15 @@ def _why_unpriced(each: "Unpriced") -> str:
     return f"{name} runs on {text.printable(each.device, 60)!r}, which has no price"
 
 
-def _part(usd: float | None, whole: float) -> str:
-    """A part of the bill as text. It is 0 if the part is too small to show."""
-    return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
+def _part(usd: float | None, whole: float) -> float | None:
+    """A part of the bill. It is 0 if the part is too small to show."""
+    return 0.0 if usd is not None and abs(usd) < whole / 20_000 else usd
 
 
 def _share(part: float | None, whole: float) -> str:
     if part is None or not whole:
         return text.UNKNOWN
-    return f"{round(part / whole * 100, 1) + 0.0:.1f} %"
+    return percent(part / whole, 1, " %")
 
 
 def _grams(grams: float) -> str:

@@ -115,7 +115,7 @@ def _sentence(answer: ExplainAnswer) -> str:
             f" {text.count(why.baseline_requests)} in the baseline; both need at least"
             f" {text.count(why.needed)}."
         )
-    slowest = f"{name} of the slowest {why.tail_share or 0:.0%}"
+    slowest = f"{name} of the slowest {text.percent(why.tail_share or 0, 0)}"
     was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
     of = f"{text.count(why.requests)} requests against {text.count(why.baseline_requests)}"
     if why.verdict is ExplanationVerdict.NO_INCIDENT:

@@ -58,7 +58,11 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
 
 
 def _growth(growth: TailGrowth, name: str) -> Iterator[str]:
-    which = "all" if growth.slowest_share == 1.0 else f"the slowest {growth.slowest_share:.0%}"
+    which = (
+        "all"
+        if growth.slowest_share == 1.0
+        else f"the slowest {text.percent(growth.slowest_share, 0)}"
+    )
     was, now = text.seconds(growth.baseline_s), text.seconds(growth.now_s)
     yield f"The user's {name} of {which}: {now}, was {was}."
     rows = [
@@ -90,7 +94,8 @@ def _pool(pool: Pool) -> Iterator[str]:
         return
     was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
     change = "rose" if why.verdict is ExplanationVerdict.INCIDENT else "did not grow"
-    yield f"{where}: {name} of its slowest {why.tail_share or 0:.0%} {change}: {now}, was {was}."
+    slowest = f"slowest {text.percent(why.tail_share or 0, 0)}"
+    yield f"{where}: {name} of its {slowest} {change}: {now}, was {was}."
     for cause in why.causes:
         yield from cause_lines(cause, name)
 

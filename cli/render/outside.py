@@ -60,7 +60,7 @@ def _summary(place: EndpointResults) -> list[str]:
         place.hosting,
         text.count(place.sent),
         text.count(place.answered),
-        text.UNKNOWN if ratio is None else f"{100 * ratio:.4g}%",
+        text.percent(ratio, 0),
         *_points(place.first_content),
         *_points(place.wait),
         text.usd(place.cost_usd),

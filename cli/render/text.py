@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import TYPE_CHECKING
 
+from telemetry import percentages
 from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
 
@@ -12,9 +13,6 @@ if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `ta
 
 UNKNOWN = "-"
 """The text for an unknown value. It is never used for 0."""
-
-_ROUNDING = 1e-9
-"""A smaller distance from 0 or 100 %, in percent, is a rounding error."""
 
 WIDEST = 40
 """Maximum characters of a label in a table. A longer label ends in an ellipsis."""
@@ -47,13 +45,8 @@ def rate(value: float | None) -> str:
 
 def percent(ratio: float | None, digits: int = 1) -> str:
     """Format a share with two digits of its distance from 0 or 100 %, such as 99.95%. `digits` is
-    the minimum number of decimals, at least 1."""
-    if ratio is None:
-        return UNKNOWN
-    rest = 100 * min(ratio, 1.0 - ratio)
-    most = digits if rest < _ROUNDING else max(digits, 1 - floor(log10(rest)))
-    whole, _, decimals = f"{100 * ratio:.{most}f}".partition(".")
-    return f"{whole}.{decimals[:digits]}{decimals[digits:].rstrip('0')}%"
+    the minimum number of decimals."""
+    return UNKNOWN if ratio is None else percentages.percent(ratio, digits)
 
 
 def usd(value: float | None) -> str:

@@ -40,7 +40,7 @@ def _run(url: str, *words: str) -> Result:
 def test_regions_and_endpoints_are_rows(url: str) -> None:
     printed = _run(url, *RANGE).stdout
     lines = [each.split() for each in printed.splitlines()]
-    assert ["claude", "tiny", "ap-south", "managed", "120", "110", "91.67%"] in [
+    assert ["claude", "tiny", "ap-south", "managed", "120", "110", "91.7%"] in [
         each[:7] for each in lines
     ]
     assert f"claude tiny ap-south: 10 failed, last 2025-11-20 11:19:30: connect: {REFUSED}" in (

@@ -274,6 +274,14 @@ def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, reques
     }  # fmt: skip
 
 
+def test_a_budget_that_is_touched_is_not_100_percent(
+    file: Path, url: str, fill: Fill, request_row: Row
+) -> None:
+    fill(*(request_row(10 * n, ttft_s=9.0 if n == 700 else 0.1) for n in range(720)))
+    words = ("status", str(file), "--database", url, "--at", str(START_S + 7200))
+    assert "  99.961% of the budget left;" in slo(*words).stdout
+
+
 def test_each_group_has_a_line_and_its_own_json(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:

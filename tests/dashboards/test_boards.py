@@ -165,3 +165,11 @@ def test_the_parts_of_the_bill_sum_to_it_even_if_no_idle_time_is_reported() -> N
     assert _parts_of_the_bill(bill) == {"unbilled": pytest.approx(10.0 * 3_600)}
     parts = _parts_of_the_bill({**bill, COSTS["cost_usd"].name: 4.0, WASTED.name: 0.5})
     assert sum(parts.values()) == pytest.approx(10.0 * 3_600)
+
+
+def test_a_share_near_100_percent_has_three_decimals() -> None:
+    """A target of 99.95 % with one decimal would be shown as 100.0 %."""
+    exact = {panel.title for board in BOARDS for panel in board.panels if panel.decimals == 3}
+    assert {"Requests that met the objective", "Target", "Failed or rejected"} <= exact
+    board = next(each for each in BOARDS if each.uid == "tailspan-objectives")
+    assert '"decimals": 3' in text(board)

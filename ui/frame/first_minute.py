@@ -29,4 +29,4 @@ def show(found: BackfillProgress) -> None:
         f" Its last {past}, which include an incident, are being stored. This page then appears "
         "automatically.</p>"
     )
-    st.progress(found.arrived_ratio, f"{found.arrived_ratio:.0%} of {past} stored")
+    st.progress(found.arrived_ratio, f"{wording.percent(found.arrived_ratio)} of {past} stored")

@@ -11,6 +11,7 @@ import string
 from datetime import datetime, tzinfo
 from typing import Final
 
+from telemetry import percentages
 from telemetry.visible import visible
 
 UNKNOWN: Final = "–"
@@ -101,12 +102,7 @@ def exact_percent(ratio: float | None) -> str:
     """Format a ratio near 0 or 1 with enough digits, such as 99.83 % or 98.2 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
-    shown = abs(ratio) * 100
-    rest = min(abs(100 - shown), shown) if shown <= 100 else 100.0
-    digits = 0 if rest < 1e-9 else min(4, max(0, 1 - math.floor(math.log10(rest))))
-    digits_text = f"{shown:,.{digits}f}"
-    digits_text = digits_text.rstrip("0").rstrip(".") if digits else digits_text
-    return f"{'−' if ratio < 0 else ''}{digits_text} %"
+    return f"{'−' if ratio < 0 else ''}{percentages.percent(abs(ratio), 0, ' %')}"
 
 
 def fold(factor: float | None) -> str:

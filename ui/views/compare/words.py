@@ -112,10 +112,10 @@ def objectives(answer: CompareAnswer) -> str:
     rows = [
         [
             html.escape(each.slo),
-            f"{each.before:.2%}",
+            wording.exact_percent(each.before),
             *(_points(part) for part in (each.mix, each.load, each.change)),
-            f"{each.after:.2%}",
-            f"{100 * each.target:.4g}%",
+            wording.exact_percent(each.after),
+            wording.exact_percent(each.target),
         ]
         for each in answer.objectives
     ]

@@ -156,7 +156,7 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
     now = [f"{html.escape(present(swept))} (now, measured)"]
     for point in SHOWN:
         now += [wording.seconds(first.now[latency][point]), ""]
-    now += [f"{share:.2%}" for share in slos.values()]
+    now += [wording.exact_percent(share) for share in slos.values()]
     now += [wording.usd(first.usd_per_hour), *([""] if rejects else []), waits]
     rows = [now]
     for each in swept.points:
@@ -171,7 +171,7 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
             )
         ratios = {one.slo: one.good_ratio.value for one in answer.objectives}
         shares = (ratios.get(slo) for slo in slos)
-        row += [wording.UNKNOWN if share is None else f"{share:.2%}" for share in shares]
+        row += [wording.exact_percent(share) for share in shares]
         row.append(wording.usd(answer.predicted_usd_per_hour))
         row += [f"{answer.rejected:,}"] if rejects else []
         rows.append([*row, WAITS.get(answer.binds, "nothing")])
@@ -262,9 +262,10 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
             continue
+        percent = wording.exact_percent
         yield (
-            f"SLO {html.escape(slo.slo)}: {slo.good_ratio_now:.2%} good now, {then.value:.2%} "
-            f"predicted [{then.low:.2%} to {then.high:.2%}]."
+            f"SLO {html.escape(slo.slo)}: {percent(slo.good_ratio_now)} good now,"
+            f" {percent(then.value)} predicted [{percent(then.low)} to {percent(then.high)}]."
         )
     if answer.usd_per_hour is not None and answer.predicted_usd_per_hour is not None:
         before, after = answer.usd_per_1000_requests, answer.predicted_usd_per_1000_requests

@@ -37,7 +37,7 @@ def test_the_finding_precedes_its_parts(page: Open, url: str) -> None:
         assert value in shown
     assert "engine steps take 120" in shown
     assert "e+0" not in shown
-    assert "<td>99%</td>" in shown
+    assert "<td>99 %</td>" in shown
     assert "Total change, with the load that the change itself caused (by replay)" in shown
     assert "SLO" in shown
 

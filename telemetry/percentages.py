@@ -1,0 +1,24 @@
+"""Shares as percentages. Pure."""
+
+from math import floor, log10
+from typing import Final
+
+_ROUNDING: Final = 1e-9
+"""A smaller distance from 0 or 100 %, in percent, is a rounding error."""
+
+
+def percent(ratio: float, decimals: int = 1, unit: str = "%") -> str:
+    """Format a ratio with at least two digits of its distance from 0 or 100 %, such as 99.96%.
+
+    A ratio other than 0 is never 0 %, and a ratio other than 1 is never 100 %.
+
+    Args:
+        decimals: the minimum number of decimals.
+    """
+    rest = 100 * min(abs(ratio), abs(1.0 - ratio))
+    if rest < _ROUNDING:
+        return f"{100 * round(ratio):.{decimals}f}{unit}"
+    most = max(decimals, 1 - floor(log10(rest)))
+    whole, _, digits = f"{100 * ratio:,.{most}f}".partition(".")
+    kept = digits[:decimals] + digits[decimals:].rstrip("0")
+    return f"{whole}.{kept}{unit}" if kept else f"{whole}{unit}"
