@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.evaluation.counting import SETTLED_S, by_second, read_tally
+from alerts.evaluation.evaluator import ARRIVAL_S
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
 from analysis.cost_sides import Sides, sides_of
@@ -26,10 +28,10 @@ from cost.managed import (
 )
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.alerting.slo_counts import read_counted_range, read_counts
+from store.alerting.slo_counts import read_counted_range
 from store.billing.billed_requests import billed_requests
 from store.billing.billing_data import BASE, read_billing_data
-from store.queries import Window
+from store.queries import Window, newest_request_unix_ns
 from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
@@ -186,9 +188,10 @@ def managed_prices(
 def sustained_rate(
     engine: Engine, window: Window, objectives: Sequence[Objective], replica: str | None = None
 ) -> SustainableRate:
-    """Return the highest rate of requests at which all objectives were met, from the stored counts.
+    """Return the highest rate of requests at which all objectives were met.
 
-    Only whole minutes for which the counts are complete are used. An objective may count only a
+    The counts of the newest minutes are not stored yet, so they are computed from the rows. Only
+    whole minutes for which the counts are complete are used. An objective may count only a
     part of the requests. Its rate is then scaled to all requests. If the rollups per minute were
     deleted, the number of all requests is the mean over whole hours.
 
@@ -196,31 +199,36 @@ def sustained_rate(
         window: begins and ends at whole minutes.
         replica: if given, only the requests of this replica count in the returned rate.
     """
-    found = [
-        (each, each.indicator, read_counts(engine, each.indicator.digest, *_seconds(window)))
-        for each in expanded(engine, objectives)
-        if isinstance(each.indicator, Goodput)
-    ]
-    if not found:
-        return SustainableRate(0, None)
-    largest = max(found, key=lambda each: sum(count.good + count.bad for count in each[2]))[1]
-    counted = read_counted_range(engine, largest.digest)
-    if counted is None:
+    newest_ns = newest_request_unix_ns(engine)
+    if newest_ns is None:
         return SustainableRate(0, None)
     start_s, end_s = _seconds(window)
-    start_s = max(start_s, -(-counted.from_unix_s // MINUTE_S) * MINUTE_S)
-    end_s = min(end_s, counted.until_unix_s // MINUTE_S * MINUTE_S)
+    end_s = min(end_s, (newest_ns // SECOND_NS - ARRIVAL_S) // MINUTE_S * MINUTE_S)
+    if end_s <= start_s:
+        return SustainableRate(0, None)
+    count = by_second()
+    found = []
+    for each in expanded(engine, objectives):
+        if isinstance(each.indicator, Goodput):
+            kept = read_counted_range(engine, each.indicator.digest)
+            known_s = max(start_s, end_s - SETTLED_S if kept is None else kept.from_unix_s)
+            tally = read_tally(engine, each.indicator, known_s, max(known_s, end_s), count)
+            found.append((each, tally, max(known_s, tally.since_s or end_s)))
+    if not found:
+        return SustainableRate(0, None)
+    _, _, known_s = max(found, key=lambda each: sum(one.good + one.bad for one in each[1].counts))
+    start_s = max(start_s, -(-known_s // MINUTE_S) * MINUTE_S)
     if end_s <= start_s:
         return SustainableRate(0, None)
     starts_s = np.arange(start_s, end_s, RANGE_S)
     counts = []
-    for objective, _, several in found:
+    for objective, tally, _ in found:
         good, every = np.zeros(starts_s.size, np.int64), np.zeros(starts_s.size, np.int64)
-        for each in several:
-            if start_s < each.until_unix_s <= end_s:
-                at = (each.until_unix_s - 1 - start_s) // RANGE_S
-                good[at] += each.good
-                every[at] += each.good + each.bad
+        for one in tally.counts:
+            if start_s < one.until_unix_s <= end_s:
+                at = (one.until_unix_s - 1 - start_s) // RANGE_S
+                good[at] += one.good
+                every[at] += one.good + one.bad
         counts.append(ObjectiveCounts(float(objective.target), good, every))
     rate = sustainable_rate(counts, np.minimum(RANGE_S, end_s - starts_s))
     if rate.rps is None:

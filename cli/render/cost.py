@@ -281,7 +281,7 @@ def compliance_text(even: "BreakEven") -> str:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
         return (
             f"It is unknown whether the SLOs would be met at that rate: {counted} requests of this"
-            " range were counted against an SLO. The last minutes are counted later."
+            " range were counted against an SLO. A longer range may have more."
         )
     if kept.rps is None:
         return (

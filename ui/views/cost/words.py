@@ -277,7 +277,7 @@ def against(found: RangeCosts, total: BillLine) -> str:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
             f"{text} It is unknown whether the SLOs would be met at that rate, because {counted}"
-            " requests of this range were counted for an SLO. The last minutes are counted later."
+            " requests of this range were counted for an SLO. A longer range may have more."
         )
     if even.sustainable.rps is None:
         return (
