@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 import streamlit as st
@@ -243,6 +243,30 @@ def _custom_range(
                 on_change=on_change,
                 args=(zone,),
             )
+    for (_, at), label in zip(ends, labels or ("From", "To"), strict=True):
+        if (note := repeated_hour(label, at, zone)) is not None:
+            st.caption(note)
+
+
+def repeated_hour(label: str, at_unix_ns: int, zone: tzinfo) -> str | None:
+    """Return which of two equal local times an instant is, or None if its local time is unique.
+
+    When daylight saving time ends, an hour of local time occurs twice.
+    """
+    first, second = (
+        _shown_minute(at_unix_ns, zone).replace(tzinfo=zone, fold=fold) for fold in (0, 1)
+    )
+    between_s = int(second.timestamp() - first.timestamp())
+    if not between_s:
+        return None
+    is_first = at_unix_ns // SECOND_NS < second.timestamp()
+    other_ns = at_unix_ns + (between_s if is_first else -between_s) * SECOND_NS
+    other = f"{datetime.fromtimestamp(other_ns // SECOND_NS, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return (
+        f"{label}: {wording.clock(at_unix_ns, zone)[:-3]} occurs twice in this night. The range"
+        f" uses {wording.zone_offset(zone, at_unix_ns)}. For the other one, write {other} into the"
+        " page's address."
+    )
 
 
 def _sides(view: View, values: Callable[[str], list[str]]) -> None:
@@ -344,11 +368,20 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
             return None
         # The widget omits seconds. If the reader did not change this end, keep its seconds.
         kept = chosen == _shown_minute(at, zone)
-        ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
+        ends.append(at if kept else entered_ns(chosen, zone, ends[0] if ends else 0))
     if 0 <= ends[0] < ends[1]:
         return Window(*ends)
     navigation.warn("A time range must end after it begins. The range was not changed.")
     return None
+
+
+def entered_ns(chosen: datetime, zone: tzinfo, after_ns: int) -> int:
+    """The instant of a local time. If the local time occurs twice, it is the first of the two
+    instants that is after `after_ns`, or the second instant if none is."""
+    first, second = (
+        int(chosen.replace(tzinfo=zone, fold=fold).timestamp()) * SECOND_NS for fold in (0, 1)
+    )
+    return first if first > after_ns else max(first, second)
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
