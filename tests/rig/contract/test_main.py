@@ -66,6 +66,7 @@ def test_the_newest_published_vllm_fulfils_the_contract(
     printed = capsys.readouterr()
     if status == 2:
         pytest.skip(printed.err)
-    assert status == 0, printed.out
+    # A release of vLLM must not fail the tests of a commit that came before it.
     if newest.minor > LAST:
         pytest.xfail(f"not in docs/vllm-versions.md yet: {printed.out}")
+    assert status == 0, printed.out
