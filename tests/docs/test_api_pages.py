@@ -41,13 +41,13 @@ class Fleets(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
-    """Return a fleet that one tenant floods, and the same fleet without a flood."""
+def fleets(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterator[Fleets]:
+    """Return a fleet that one tenant floods, and the same fleet before the flood."""
     with ExitStack() as running:
 
         def start(name: str, flooded: bool) -> tuple[ServedApi, int]:
             url = f"sqlite:///{tmp_path_factory.mktemp(name)}/tailspan.db"
-            end_s = store_fleet(url, flooded=flooded)
+            end_s = store_fleet(url, run_folder, flooded=flooded)
             return running.enter_context(served(url)), end_s
 
         slow, end_s = start("slow", flooded=True)

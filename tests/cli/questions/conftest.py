@@ -6,9 +6,9 @@ from tests.served_api import store_fleet
 
 
 @pytest.fixture(scope="session")
-def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+def fleet_url(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('fleet')}/tailspan.db"
-    store_fleet(url)
+    store_fleet(url, run_folder)
     return url
 
 

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,9 @@ TOKEN = "a-token-of-this-test"
 
 
 @pytest.fixture(scope="session")
-def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+def fleet_url(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('fleet')}/tailspan.db"
-    store_fleet(url)
+    store_fleet(url, run_folder)
     return url
 
 
