@@ -201,8 +201,8 @@ def _samples(
             simulated=simulated,
             waiting=int(rng.poisson(1 + 25 * max(0.0, second / length_s - 0.65) * (replica == 1))),
             running=int(rng.poisson(18)),
-            kv_usage_ratio=float(
-                np.clip(0.45 + 0.4 * second / length_s + rng.normal(0, 0.03), 0, 1)
+            kv_usage_ratio=min(
+                max(0.45 + 0.4 * second / length_s + float(rng.normal(0, 0.03)), 0.0), 1.0
             ),
         )
         for second in range(0, int(length_s), step_s)

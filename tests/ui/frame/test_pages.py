@@ -68,7 +68,7 @@ def test_an_empty_range_is_fixed(page: Open, database: Database, incident: Any, 
 
 @pytest.mark.parametrize("key", [key for key in BY_KEY if key != "request"])
 def test_a_failing_store_is_reported(page: Open, database: Database, fleet: Any, key: str) -> None:
-    url = database(*fleet(100, time.time_ns() - 620 * 10**9, 600))
+    url = database(*fleet(100, time.time_ns() - 80 * 10**9, 60))
     test = page(url, page=key, last="15m")
     engine = open_database(url)
     with engine.begin() as connection:
