@@ -137,8 +137,14 @@ def a_request(number: int = 0, **about: Any) -> RequestTimeline:
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `analysis.what_if.predict` compute its intervals from four resampled replays."""
-    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
+    """Let predictions, sweeps and replays of a trace compute their intervals from four resampled
+    replays."""
+    from analysis import trace_prediction, what_if, what_if_search
+
+    for function in (what_if.predict, what_if_search.sweep, trace_prediction.predict_trace):
+        draws, progress = function.__defaults__ or ()
+        assert draws == what_if.RESAMPLED
+        monkeypatch.setattr(function, "__defaults__", (4, progress))
 
 
 @pytest.fixture
