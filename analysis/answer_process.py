@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from store.access.restricted import access_of, restricted
 from store.database import open_database, urls
 from store.errors import StoreError
-from telemetry import child_process
+from telemetry import child_process, pandas_import
 
 MAX_BYTES: Final = 4 * 2**30
 """Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
@@ -141,6 +141,7 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 def main() -> None:
     """Read the question from standard input, and write messages with the answers to standard
     output."""
+    pandas_import.prevent()
     child_process.limit_memory(MAX_BYTES)
     # Libraries may print to standard output. It must contain only messages.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:

@@ -15,6 +15,7 @@ import click
 
 from cli.errors import Unreachable
 from store.errors import StoreError
+from telemetry import pandas_import
 
 COMMANDS: Final = {
     "up": "Run the collector, the exporter and the explorer until Ctrl-C.",
@@ -112,6 +113,7 @@ def tailspan() -> None:
 
 def main() -> None:
     """The entry point."""
+    pandas_import.prevent()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode

@@ -23,8 +23,8 @@ from store.schema import arrow_type
 from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 _CODE: Final = {verdict: place for place, verdict in enumerate(VERDICTS)}
-_ANSWERED: Final = pa.array([each.value for each in ProbeOutcome if each.succeeded])
-_NOT_SENT: Final = pa.array([each.value for each in ProbeOutcome if not each.sent])
+_ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
+_NOT_SENT: Final = [each.value for each in ProbeOutcome if not each.sent]
 
 
 def columns_of_probes(*expressions: Expression | None) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
     codes = np.select(
         [
             _mask(pc.equal(outcome, ProbeOutcome.ABORT.value)),
-            _mask(pc.invert(pc.is_in(outcome, _ANSWERED))),
+            _mask(pc.invert(pc.is_in(outcome, pa.array(_ANSWERED)))),
             _mask(pc.fill_null(pc.invert(met), False)),
             _mask(pc.fill_null(met, False)),
         ],
@@ -89,7 +89,7 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
         ],
         _CODE[RequestVerdict.UNKNOWN],
     ).astype(np.int8)
-    selected = _mask(pc.invert(pc.is_in(outcome, _NOT_SENT)))
+    selected = _mask(pc.invert(pc.is_in(outcome, pa.array(_NOT_SENT))))
     if where is not None:
         selected &= _mask(pc.fill_null(holds(where, leaf), False))
     codes[~selected] = NOT_SELECTED

@@ -21,7 +21,7 @@ from cli.questions.tools import listed, used
 from server.api.problem import MEDIA_TYPE as PROBLEM
 from server.api.problem import problem
 from server.memory import limit_allocator_memory
-from telemetry import child_process
+from telemetry import child_process, pandas_import
 
 NICE: Final = 10
 """The nice level of this process. The process that receives telemetry then gets CPU time first."""
@@ -88,6 +88,7 @@ def _error_position(error: Exception) -> str:
 
 def main() -> None:
     """Answer the messages of the standard input."""
+    pandas_import.prevent()
     limit_allocator_memory()
     child_process.lower_priority(NICE)
     # The output of libraries must not get into an answer.

@@ -29,6 +29,7 @@ import pyarrow as pa
 from adbc_driver_sqlite import StatementOptions
 
 from store.sqlite_uri import read_only_uri
+from telemetry import pandas_import
 
 IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
@@ -155,6 +156,7 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 
 if __name__ == "__main__":
+    pandas_import.prevent()
     with socket.socket(fileno=int(sys.argv[1])) as passing:
         # unbuffered, because `select` ignores buffered data
         serve(os.fdopen(0, "rb", buffering=0), passing)

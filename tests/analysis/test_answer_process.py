@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import Engine
 
@@ -35,12 +36,13 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
 
 def counted(
     number: int, engine: Engine, progress: Step, compiling: Step
-) -> Iterator[tuple[str, int, int]]:
+) -> Iterator[tuple[str, int, int, bool]]:
     sys.stdout.write("=a library prints this")
     compiling()
     for each in range(number):
         progress()
-        yield engine.dialect.name, each, os.getpid()
+        pa.array([each])
+        yield engine.dialect.name, each, os.getpid(), "pandas" in sys.modules
 
 
 def unreadable(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[str]:
@@ -69,8 +71,9 @@ def test_another_process_sends_its_progress_and_newest_answer_whatever_it_prints
         nice=1,
     )
     assert found.problem is None
-    *newest, process = found.answer
+    *newest, process, with_pandas = found.answer
     assert newest == ["sqlite", 2]
+    assert not with_pandas
     assert process != os.getpid()
     assert steps == ["compiling", "step", "step", "step"]
 

@@ -57,10 +57,21 @@ def test_the_version_is_the_distributions() -> None:
     assert result.output == f"tailspan, version {metadata.version('tailspan')}\n"
 
 
-def test_the_module_runs_the_command() -> None:
-    words = [sys.executable, "-m", "cli.main", "--version"]
+def test_the_module_runs_the_command_without_pandas() -> None:
+    code = """
+import runpy, sys
+sys.argv[1:] = ["--version"]
+try:
+    runpy.run_module("cli.main", run_name="__main__")
+finally:
+    import pyarrow as pa
+    pa.array([1])
+    print("pandas" in sys.modules)
+"""
+    words = [sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.stdout == f"tailspan, version {metadata.version('tailspan')}\n", done.stderr
+    version = f"tailspan, version {metadata.version('tailspan')}\n"
+    assert done.stdout == f"{version}False\n", done.stderr
 
 
 @pytest.mark.parametrize(

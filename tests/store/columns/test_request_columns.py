@@ -1,3 +1,4 @@
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -95,13 +96,27 @@ def test_without_the_fast_reader_the_result_is_the_same(
     assert slow_because(sqlite) == "adbc-driver-sqlite is not installed"
 
 
-def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, quick: None) -> None:
+@pytest.fixture
+def pandas_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file that exists as soon as a new process has imported pandas."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    noted = folder / "imported"
+    (folder / "pandas.py").write_text(f"open({str(noted)!r}, 'w').close()\nraise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return noted
+
+
+def test_an_ended_reader_is_restarted_and_imports_no_pandas(
+    sqlite: Engine, request_row: Requests, quick: None, pandas_imports: Path
+) -> None:
     put(sqlite, *(request_row(number) for number in range(3)))
     for _ in range(2):
         assert request_columns(sqlite, EVER).num_rows == 3
         process = sqlite.get_execution_options()["tailspan_column_reader"]._process
         process.kill()
         process.wait()
+    assert not pandas_imports.exists()
 
 
 def test_one_process_answers_several_queries_at_the_same_time(
