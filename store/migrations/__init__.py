@@ -10,6 +10,7 @@ can use a database to which newer versions have only added tables and columns
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -57,7 +58,12 @@ class Schema(NamedTuple):
 
     def head(self) -> str:
         """The newest revision."""
-        return max(path.name[:4] for path in FOLDER.glob(f"{self.folder}/[0-9]*.py"))
+        return _newest(FOLDER / self.folder)
+
+
+@cache
+def _newest(folder: Path) -> str:
+    return max(path.name[:4] for path in folder.glob("[0-9]*.py"))
 
 
 FIRST: Final = "0016"
