@@ -79,18 +79,23 @@ def test_a_range_without_requests_has_no_rate(steady: Engine) -> None:
 
 
 def test_without_rollups_per_minute_the_rate_is_the_same(tmp_path: Path) -> None:
-    """The requests are then known only for whole hours."""
+    """The requests are then known only for whole hours. The hour has the same mean rate as the
+    window: few of its minutes have requests, because rollups of many minutes take long."""
     engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
     hour_s = START_S // HOUR_S * HOUR_S
+    in_window = range(1_800, 2_400)
+    # Counting begins anew after five minutes without requests.
+    in_other_minutes = sorted([*range(0, 1_800, 200), *range(2_400, HOUR_S, 200)] * 200)
     rows = [
-        replace(good(place), received_unix_ns=(hour_s + place) * SECOND_NS)
-        for place in range(2 * HOUR_S)
+        replace(good(place), received_unix_ns=(hour_s + at_s) * SECOND_NS)
+        for place, at_s in enumerate([*in_other_minutes, *in_window])
     ]
+    assert len(rows) == HOUR_S
     with Writer(engine) as writer:
         writer.submit(rows, []).result(60)
-    Evaluator(engine, SPEC).evaluate(hour_s + 2 * HOUR_S + 15)
-    delete_older_rollups(engine, HOUR_S * SECOND_NS, None, (hour_s + 4 * HOUR_S) * SECOND_NS)
-    window = Window((hour_s + 1_800) * SECOND_NS, (hour_s + 2_400) * SECOND_NS)
+    Evaluator(engine, SPEC).evaluate(hour_s + HOUR_S + 15)
+    delete_older_rollups(engine, HOUR_S * SECOND_NS, None, (hour_s + 3 * HOUR_S) * SECOND_NS)
+    window = Window((hour_s + in_window.start) * SECOND_NS, (hour_s + in_window.stop) * SECOND_NS)
     assert billed_requests(engine, window, ()).window != window
     assert sustained_rate(engine, window, SPEC).rps == pytest.approx(1, rel=0.01)
     engine.dispose()

@@ -7,6 +7,7 @@ from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.total_change import total_change
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
+from simulator.workload import Workload
 from tests.analysis.compare.two_windows import AFTER, BEFORE, CONFIG, START_S, opened, put
 
 
@@ -36,4 +37,5 @@ def test_a_server_that_needs_unrecorded_values_is_not_replayed(
 
 
 def window(start_s: int, seed: int, engine: EngineConfig) -> Dataset:
-    return run(replace(CONFIG, seed=seed, started_unix_ns=start_s * 10**9, engine=engine))
+    config = replace(CONFIG, replicas=1, workload=Workload(rate_per_s=2.0), engine=engine)
+    return run(replace(config, seed=seed, started_unix_ns=start_s * 10**9))
