@@ -1,15 +1,18 @@
 import os
 import stat
-import subprocess
 from pathlib import Path
 from signal import SIGKILL
 
+import pytest
+from click.testing import CliRunner
+
+from cli.main import tailspan
 from rig.program import PATIENCE_S
-from server import children
 from tests.hostile.conftest import collecting
 
 
-def test_two_collectors_on_one_file(tmp_path: Path) -> None:
+def test_two_collectors_on_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     before = os.umask(0)
     try:
         with collecting(tmp_path, "sqlite:///data/t.db") as first:
@@ -19,13 +22,9 @@ def test_two_collectors_on_one_file(tmp_path: Path) -> None:
                 assert second.process.wait(PATIENCE_S) == 2
                 assert f"process {first.process.pid}, command" in second.printed
                 assert "Traceback" not in second.printed
-            listed = subprocess.run(
-                children.own_command("requests", "--database", "sqlite:///data/t.db"),
-                cwd=tmp_path,
-                timeout=PATIENCE_S,
-                capture_output=True,
-            )
-            assert listed.returncode == 0, listed.stderr
+            read = ["requests", "--database", "sqlite:///data/t.db"]
+            listed = CliRunner().invoke(tailspan, read, catch_exceptions=False)
+            assert listed.exit_code == 0, listed.stderr
             modes = {
                 path.name: stat.S_IMODE(path.stat().st_mode)
                 for path in (tmp_path / "data").iterdir()
