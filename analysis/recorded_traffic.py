@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.access.evidence import require_all_tenants
+from analysis.present_arguments import EngineKey, latest_change
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
@@ -142,11 +143,13 @@ def read_recorded(
     window: Window,
     extra_columns: Sequence[str] = (),
     replica: str | None = None,
+    *,
+    present_only: bool = False,
 ) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
     Args:
-        replica: see `recorded_of`.
+        replica, present_only: see `recorded_of`.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -164,7 +167,12 @@ def read_recorded(
     ]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_columns]))
     return recorded_of(
-        request_columns(engine, lead, columns), sample_table(engine, lead), starts, window, replica
+        request_columns(engine, lead, columns),
+        sample_table(engine, lead),
+        starts,
+        window,
+        replica,
+        present_only=present_only,
     )
 
 
@@ -174,6 +182,8 @@ def recorded_of(
     starts: Sequence[EngineStart],
     window: Window,
     replica: str | None = None,
+    *,
+    present_only: bool = False,
 ) -> Recorded:
     """Fit a model of each engine to the tables of a window. Engines that cannot be replayed are
     left out.
@@ -185,17 +195,26 @@ def recorded_of(
         starts: the starts of the engines. The latest start of each engine is used.
         replica: the only replica whose requests the question needs, or None for all. Any share of
             the other replicas' requests may be left out.
+        present_only: whether to leave out the requests before the latest change of the engines'
+            arguments, and of `LEAD_S` after it. The window then begins later.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or too many requests cannot be
             replayed.
     """
+    left_out = Counter[str]()
+    too_few = "Choose a longer range."
+    if present_only:
+        present = _since_change(requests, samples, starts, window, replica)
+        if present is not None:
+            requests, samples, window, why, number = present
+            left_out[why] = number
+            too_few = f"{number:,} requests are left out: {why}. Ask again later."
     received_ns = requests["received_unix_ns"].to_numpy()
     seen = np.isfinite(_floats(requests["queue_s"])) & np.isfinite(_floats(requests["decode_s"]))
     produced = _floats(requests["output_tokens"]) >= 1
     whole = seen & produced & (_floats(requests["prompt_tokens"]) >= 1)
     in_window = received_ns >= window.from_unix_ns
-    left_out = Counter[str]()
     if missing := int((~whole & in_window).sum()):
         left_out["without tokens, or without phases from the plugin"] = missing
     kept = requests.filter(pa.array(whole))
@@ -203,7 +222,7 @@ def recorded_of(
     if counted.sum() < MIN_REQUESTS:
         raise NotReplayableError(
             f"{int(counted.sum())} requests with phases from the plugin; needed: at least"
-            f" {MIN_REQUESTS}. Choose a longer range."
+            f" {MIN_REQUESTS}. {too_few}"
         )
     accepted = pc.fill_null(pc.not_equal(requests["outcome"], "rejected"), True)
     needed = np.ones(requests.num_rows, dtype=bool)
@@ -244,6 +263,57 @@ def recorded_of(
     ended_s = received_s + np.nan_to_num(_floats(kept["e2e_s"]))
     waiting = closed_loops(received_s, ended_s, tenant).tenants
     return Recorded(window, kept, counted, engines, tenants, lead_s, left_out, simulated, waiting)
+
+
+class _SinceChange(NamedTuple):
+    """The part of a recording since the latest change of the engines' arguments."""
+
+    requests: pa.Table
+    samples: pa.Table
+    window: Window
+    why: str
+    """Which requests of the range are left out, and why."""
+    left_out: int
+
+
+def _since_change(
+    requests: pa.Table,
+    samples: pa.Table,
+    starts: Sequence[EngineStart],
+    window: Window,
+    replica: str | None,
+) -> _SinceChange | None:
+    """The part of the window in which all engines have their present arguments. Return None if it
+    is the whole window.
+
+    The part begins `LEAD_S` after the change. Requests since the change are replayed before it.
+    """
+    mine = [each for each in starts if replica in (None, each.replica)]
+    change = latest_change(mine, _last_sampled(samples))
+    if change is None:
+        return None
+    from_ns = min(change.at_unix_ns + LEAD_S * _NS, window.to_unix_ns)
+    if from_ns <= window.from_unix_ns:
+        return None
+    received_ns = requests["received_unix_ns"].to_numpy()
+    number = int(((received_ns >= window.from_unix_ns) & (received_ns < from_ns)).sum())
+    sampled_ns = samples["at_unix_ns"].to_numpy()
+    return _SinceChange(
+        requests.filter(pa.array(received_ns >= change.at_unix_ns)),
+        samples.filter(pa.array(sampled_ns >= change.at_unix_ns)),
+        Window(from_ns, window.to_unix_ns),
+        f"received until {LEAD_S} s after {change.what}",
+        number,
+    )
+
+
+def _last_sampled(samples: pa.Table) -> dict[EngineKey, int]:
+    """The time of each engine's latest sample."""
+    latest = samples.group_by(["replica", "engine"]).aggregate([("at_unix_ns", "max")])
+    return {
+        (str(each["replica"]), each["engine"] or 0): each["at_unix_ns_max"]
+        for each in latest.to_pylist()
+    }
 
 
 def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:

@@ -23,7 +23,7 @@ from store.access.restricted import access_of
 from store.predictions import Prediction, newest_asked_unix_ns, store_prediction
 from store.queries import Window
 from store.replicas.engine_starts import in_force
-from telemetry.starts import Argument, EngineStart, loading_from, read
+from telemetry.starts import MEASURED, Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
@@ -41,8 +41,6 @@ REPORTED: Final[Mapping[str, str]] = {
     "max_model_len": "model.max_model_len",
 }
 """For each argument of what-if, its name in the arguments that an engine reports at its start."""
-MEASURED: Final = "cache.num_gpu_blocks"
-"""vLLM measures this value at each start, so it may differ between engines with equal arguments."""
 ABSENT: Final[Mapping[str, Argument]] = {
     "scheduling_policy": "fcfs",
     "long_prefill_token_threshold": 0,

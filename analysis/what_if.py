@@ -172,7 +172,8 @@ def answer_what_if(
 def read_for(
     engine: Engine, question: WhatIfQuestion, moves_requests: bool | None = None
 ) -> Recorded:
-    """Read the window of a question from the store.
+    """Read the window of a question from the store. If the engines' arguments changed in the
+    window, only the part with their present arguments is read.
 
     Args:
         moves_requests: whether a change can move requests between replicas, or None if
@@ -188,7 +189,7 @@ def read_for(
     if moves_requests is None:
         moves_requests = question.edits.pools
     replica = None if moves_requests else question.equals.get("replica")
-    return read_recorded(engine, question.window, extra_columns, replica)
+    return read_recorded(engine, question.window, extra_columns, replica, present_only=True)
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
@@ -416,10 +417,10 @@ class _Prediction:
         """The answer, with intervals from the draws so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
-        length_s = question.window.length_s
+        length_s = recorded.window.length_s
         reproduced = _points(self._reproduced)
         answer = WhatIfAnswer(
-            window=question.window,
+            window=recorded.window,
             requests=requests,
             edits=self._edits.listed(),
             reproduced=reproduced,

@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 
 Argument = str | int | float | bool
 
+MEASURED: Final = "cache.num_gpu_blocks"
+"""vLLM measures this value at each start, so it may differ between engines with equal arguments."""
+
 MAX_LOADING_S: Final = 3_600.0
 """Maximum plausible `loading_s`. By default, vLLM stops a start after 600 s
 (VLLM_ENGINE_READY_TIMEOUT_S)."""

@@ -42,6 +42,9 @@ def advise(
     printed with a 95 % interval, with each objective's attainment and the cost. The largest gain
     relative to the effort comes first. Changes that a replay cannot judge are listed too.
 
+    If the arguments of an engine changed in the range, only the requests since 60 s after the
+    change are replayed.
+
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """
     from analysis.advice import advise as advised

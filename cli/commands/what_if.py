@@ -113,6 +113,9 @@ def what_if(
     measured latencies, there is no prediction. --where selects the requests to report; all are
     replayed. TTFT is that of streamed responses. The cost is that of all requests, with idle time.
 
+    If the arguments of an engine changed in the range, only the requests since 60 s after the
+    change are replayed. The output states their number and the length of the remaining range.
+
     Each prediction has a 95 % interval. If the servers cannot keep up with the load, the latencies
     depend on how long it lasts; a warning is printed.
 

@@ -12,6 +12,7 @@ from cli.render.what_if import (
     as_json,
     binding,
     cost,
+    left_out,
     predicted_cells,
     predicted_share,
 )
@@ -71,6 +72,7 @@ def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
     ]
     if window.simulated:
         found.append("simulated data")
+    found += left_out(window)
     if window.refused is not None:
         return [*found, "", f"No prediction: {window.refused}."]
     if answer.saturated:

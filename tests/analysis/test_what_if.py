@@ -23,7 +23,8 @@ from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.window_replay import METRICS, blocks_of, replayed, resampled, traffic_of
 from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
-from simulator.dataset import Dataset
+from simulator.dataset import Dataset, run
+from simulator.fault import SimulatedFault
 from simulator.workload import Workload
 from store.queries import Window
 from telemetry.starts import read, written
@@ -238,6 +239,64 @@ def test_an_engine_without_samples_is_refused() -> None:
         recorded_of(requests, data.sample_table().slice(0, 0), data.starts, window)
     with pytest.raises(NotReplayableError, match="arguments were not reported"):
         recorded_of(requests, data.sample_table(), [], window)
+
+
+@cache
+def deployed(deploy_s: int) -> tuple[Dataset, Window]:
+    """Return a replica that restarts with slower steps."""
+    deploy = SimulatedFault(cause="config_change", start_s=float(deploy_s))
+    return simulated_window(
+        240,
+        seed=12,
+        replicas=1,
+        engine=ENGINE,
+        workload=Workload(rate_per_s=4.0),
+        faults=(deploy,),
+    )
+
+
+def test_a_prediction_after_a_deploy_is_about_the_present_arguments() -> None:
+    data, window = deployed(LEAD_S + 95)
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    found = recorded_of(requests, data.sample_table(), data.starts, window, present_only=True)
+    *_, after = data.starts
+    assert found.window.from_unix_ns == after.at_unix_ns + LEAD_S * 10**9
+    (why,) = [each for each in found.left_out if "restarted" in each]
+    assert why.startswith(f"received until 60 s after replica {after.replica} restarted")
+    assert why.endswith("(model.enforce_eager: False to True)")
+    received = pc.greater_equal(requests["received_unix_ns"], window.from_unix_ns)
+    assert found.left_out[why] + int(found.counted.sum()) == pytest.approx(
+        requests.filter(received).num_rows, abs=5
+    )
+    # The truth is the same traffic on a server with the present arguments only.
+    changed = replace(ENGINE, enforce_eager=True, max_num_batched_tokens=1024)
+    config = replace(data.config, faults=(), engine=changed)
+    table = run(config).request_table()
+    truth = table.filter(pc.greater_equal(table["received_unix_ns"], found.window.from_unix_ns))
+    median_s = np.median(np.asarray(truth["tpot_s"].drop_null()))
+    edits = Edits(arguments={"max_num_batched_tokens": "1024"})
+    predicted = predict(found, WhatIfQuestion(window, edits), 0)
+    assert predicted.predicted["tpot_s"]["p50"].value == pytest.approx(median_s, rel=0.02)
+    assert predicted.window == found.window
+    assert predicted.throughput_rps == pytest.approx(4.0, rel=0.2)
+
+
+def test_too_few_requests_since_a_deploy_are_refused() -> None:
+    data, window = deployed(LEAD_S + 175)
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    expected = r"needed: at least 100\. [\d,]+ requests are left out: .* restarted .* later\."
+    with pytest.raises(NotReplayableError, match=expected):
+        recorded_of(requests, data.sample_table(), data.starts, window, present_only=True)
+    assert recorded_of(requests, data.sample_table(), data.starts, window).window == window
+
+
+def test_only_a_deploy_of_the_needed_replica_leaves_out_requests() -> None:
+    data, window = deployed(LEAD_S + 95)
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    found = recorded_of(
+        requests, data.sample_table(), data.starts, window, "other-0", present_only=True
+    )
+    assert found.window == window
 
 
 def of_replicas(requests: pa.Table, *names: str) -> pa.Table:

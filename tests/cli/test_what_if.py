@@ -26,6 +26,7 @@ from store.errors import StoreUnavailable
 from store.predictions import predictions
 from store.queries import Window
 from store.writer import Writer
+from telemetry.starts import read, written
 
 SECONDS = 150
 CONFIG = FleetConfig(
@@ -101,6 +102,33 @@ def test_too_few_requests_are_a_reason_and_exit_status_1(ask: Callable[..., Resu
     result = ask("--replicas", "2", "--where", "tenant=nobody")
     assert result.exit_code == 1
     assert "No prediction: no request of the range has tenant=nobody" in result.stdout
+
+
+def test_a_deploy_in_the_range_leaves_out_earlier_requests(
+    ask: Callable[..., Result], url: str
+) -> None:
+    (before,) = simulated().starts
+    seats = {"scheduler.max_num_seqs": 128}
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        after = replace(
+            before,
+            at_unix_ns=before.at_unix_ns + 30 * 10**9,
+            arguments=written(read(before.arguments) | seats),
+            config="0a1b2c3d",
+        )
+        writer.submit([], [], starts=[after]).result(30)
+    engine.dispose()
+    text = ask("--set", "max_num_seqs=64").stdout
+    assert "requests left out: received until 60 s after replica sim-0 restarted with other" in text
+    assert "(scheduler.max_num_seqs: 256 to 128)" in text
+    assert "00:01:30 to 00:02:30 UTC (1m)" in text
+    found = json.loads(ask("--set", "max_num_seqs=64", "--format", "json").stdout)
+    assert found["window"] == {"from": START_S + 90, "to": START_S + SECONDS}
+    assert any("restarted with other arguments" in each for each in found["left_out"])
+    refused = ask("--set", "max_num_seqs=64", from_s=START_S + 110)
+    assert refused.exit_code == 0
+    assert "restarted" not in refused.stdout
 
 
 def test_too_many_requests_are_refused_before_they_are_read(

@@ -7,6 +7,7 @@ from typing import Final
 from analysis.advice import Advice, AdviceAnswer
 from analysis.what_if import Predicted, WhatIfAnswer
 from analysis.what_if_search import FACTORS, SweepPoint, number_of, objectives_of
+from telemetry.time_text import length
 from ui.kit import tables, wording
 from ui.views.what_if.read import SweepAnswer
 
@@ -199,9 +200,14 @@ def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
 
 
 def left_out(answer: WhatIfAnswer) -> Iterator[str]:
-    """A note for each reason why requests were left out."""
+    """A note for each reason why requests were left out, and a note on the requests that remain."""
     for why, number in answer.left_out.items():
         yield f"{wording.counted(number, 'request')} left out: {html.escape(why)}."
+    if answer.left_out:
+        yield (
+            f"The prediction is about the other {wording.counted(answer.requests, 'request')},"
+            f" received in {length(answer.window.to_unix_ns - answer.window.from_unix_ns)}."
+        )
 
 
 def table(answer: WhatIfAnswer) -> str:

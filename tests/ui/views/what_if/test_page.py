@@ -111,6 +111,15 @@ def test_the_page_names_a_replica_that_is_left_out(page: Open, url: str) -> None
     assert "1 request left out: replica evil-0: its engine" in shown
 
 
+def test_the_page_states_how_many_requests_remain_after_a_deploy(page: Open, url: str) -> None:
+    (before,) = data().starts
+    at_ns = before.at_unix_ns + 20 * 10**9
+    fill(url, [], [], [replace(before, at_unix_ns=at_ns, config="0a1b2c3d")])
+    shown = markup(page(url, **RANGE, change="max_num_seqs=64"))
+    assert "requests left out: received until 60 s after replica sim-0 restarted" in shown
+    assert re.search(r"about the other \d+ requests, received in 40s", shown)
+
+
 @pytest.mark.parametrize(
     ("view", "predicted"),
     [
