@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.access.evidence import require_all_tenants
-from analysis.present_arguments import EngineKey, latest_change
+from analysis.present_arguments import EngineKey, latest_change, runs
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
@@ -80,7 +80,8 @@ class NotReplayableError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEngine:
-    """One engine of a recorded window."""
+    """One engine of a recorded window, or the part of the window in which it had the same
+    arguments."""
 
     replica: str
     engine: int
@@ -93,6 +94,8 @@ class RecordedEngine:
     waiting: Sequence[int] = ()
     """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer of this
     engine before they send the next request. They also wait in the replay."""
+    from_s: float = -np.inf
+    """Start of the part, on the time axis of `Arrivals.received_s`. It is −∞ for the first part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,11 +148,12 @@ def read_recorded(
     replica: str | None = None,
     *,
     present_only: bool = False,
+    in_parts: bool = False,
 ) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
     Args:
-        replica, present_only: see `recorded_of`.
+        replica, present_only, in_parts: see `recorded_of`.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -173,6 +177,7 @@ def read_recorded(
         window,
         replica,
         present_only=present_only,
+        in_parts=in_parts,
     )
 
 
@@ -184,6 +189,7 @@ def recorded_of(
     replica: str | None = None,
     *,
     present_only: bool = False,
+    in_parts: bool = False,
 ) -> Recorded:
     """Fit a model of each engine to the tables of a window. Engines that cannot be replayed are
     left out.
@@ -197,6 +203,8 @@ def recorded_of(
             the other replicas' requests may be left out.
         present_only: whether to leave out the requests before the latest change of the engines'
             arguments, and of `LEAD_S` after it. The window then begins later.
+        in_parts: whether to fit a model to each part of the window in which an engine had the same
+            arguments. By default, each engine has one model with its latest arguments.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or too many requests cannot be
@@ -237,25 +245,26 @@ def recorded_of(
         )
     recorded = samples_of(samples)
     origin_ns = int(received_ns[0])
-    by_engine = {(each.replica, each.engine): each for each in starts}
-    rows = _rows_by_engine(kept)
-    fits: dict[tuple[str, int], _Fit] = {}
+    parts = _parts(kept, starts, in_parts)
+    fits: dict[_PartKey, _Fit] = {}
     unfit: list[_Unfit] = []
-    for key, mine in rows.items():
+    for key, part in parts.items():
         try:
-            fits[key] = _fit(recorded, key, by_engine.get(key), origin_ns)
+            fits[key] = _fit(recorded, key, part, origin_ns)
         except NotReplayableError as error:
-            unfit.append(_Unfit(str(error), mine))
+            unfit.append(_Unfit(str(error), part.rows))
     if unfit:
         left_out.update(_left_out(unfit, counted, counted & needed[whole], bool(fits)))
         replayable = np.ones(kept.num_rows, dtype=bool)
         replayable[np.concatenate([each.rows for each in unfit])] = False
         kept, counted = kept.filter(pa.array(replayable)), counted[replayable]
-        rows = _rows_by_engine(kept)
+        parts = _parts(kept, starts, in_parts)
     tenants, tenant = _codes(kept["tenant"])
     engines = [
-        _recorded_engine(kept.take(pa.array(mine)), recorded, fits[key], mine, tenant, origin_ns)
-        for key, mine in rows.items()
+        _recorded_engine(
+            kept.take(pa.array(part.rows)), recorded, fits[key], part, tenant, origin_ns
+        )
+        for key, part in parts.items()
     ]
     simulated = bool(pc.any(pc.equal(kept["source"], "simulator")).as_py())
     lead_s = max(window.from_unix_ns - origin_ns, 0) / _NS
@@ -324,6 +333,41 @@ def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
     return {key: np.array(found[key]) for key in sorted(found)}
 
 
+class _PartKey(NamedTuple):
+    replica: str
+    engine: int
+    from_unix_ns: int
+
+
+class _Part(NamedTuple):
+    """The part of a window in which an engine had the same arguments."""
+
+    start: EngineStart | None
+    """The latest start in the part."""
+    to_unix_ns: int
+    rows: IntArray
+
+
+def _parts(
+    requests: pa.Table, starts: Sequence[EngineStart], in_parts: bool
+) -> dict[_PartKey, _Part]:
+    """The parts of each engine that have requests, in order of time. Without `in_parts`, each
+    engine has one part."""
+    received_ns = requests["received_unix_ns"].to_numpy()
+    found = {}
+    for key, rows in _rows_by_engine(requests).items():
+        mine = [each for each in starts if (each.replica, each.engine) == key]
+        same = runs(mine) if in_parts and mine else [mine]
+        begins = [0, *(each[0].at_unix_ns for each in same[1:])]
+        for of_part, from_ns, to_ns in zip(same, begins, [*begins[1:], 2**63 - 1], strict=True):
+            at_ns = received_ns[rows]
+            own = rows[(at_ns >= from_ns) & (at_ns < to_ns)]
+            if own.size:
+                newest = max(of_part, key=lambda each: each.at_unix_ns, default=None)
+                found[_PartKey(*key, from_ns)] = _Part(newest, to_ns, own)
+    return found
+
+
 class _Unfit(NamedTuple):
     reason: str
     """The reason, with the name of the engine. Names are shortened, so the texts of two engines may
@@ -369,19 +413,27 @@ class _Fit(NamedTuple):
     samples: BoolArray
     steps: StepFit
     config: EngineConfig
+    from_unix_ns: int
 
 
-def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, origin_ns: int) -> _Fit:
-    replica, engine = key
+def _fit(samples: Samples, key: _PartKey, part: _Part, origin_ns: int) -> _Fit:
+    (replica, engine, from_ns), start = key, part.start
     where = f"replica {printable(replica, 63)}"
     where += f", engine {engine}" if engine else ""
     if start is None:
         raise NotReplayableError(f"{where}: its engine's arguments were not reported")
-    mine = samples.replica.is_value(replica) & (samples.number("engine") == engine)
+    of_engine = samples.replica.is_value(replica) & (samples.number("engine") == engine)
+    at_ns = samples.at_unix_ns
+    mine = of_engine & (at_ns >= from_ns) & (at_ns < part.to_unix_ns)
     try:
         steps = fit_steps(_step_reports(samples, mine, origin_ns))
-    except FitError as error:
-        raise NotReplayableError(f"{where}: {error}") from None
+    except FitError:
+        # A short part may have too few steps. The step times of the other parts are then used too.
+        mine = of_engine
+        try:
+            steps = fit_steps(_step_reports(samples, mine, origin_ns))
+        except FitError as error:
+            raise NotReplayableError(f"{where}: {error}") from None
     try:
         config = engine_config(read(start.arguments), start.version, where)
     except NotReplayableError:
@@ -389,18 +441,19 @@ def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, orig
     except (ValueError, TypeError, OverflowError) as error:
         why = printable(str(error), 120)
         raise NotReplayableError(f"{where} reports an argument without meaning: {why}") from None
-    return _Fit(start, mine, steps, config)
+    return _Fit(start, mine, steps, config, from_ns)
 
 
 def _recorded_engine(
     requests: pa.Table,
     samples: Samples,
     fit: _Fit,
-    rows: IntArray,
+    part: _Part,
     tenant: IntArray,
     origin_ns: int,
 ) -> RecordedEngine:
-    start, mine, steps, config = fit
+    start, mine, steps, config, from_ns = fit
+    rows = part.rows
 
     def column(name: str) -> FloatArray:
         return _floats(requests[name])
@@ -449,6 +502,7 @@ def _recorded_engine(
         arrivals,
         start,
         loops.tenants,
+        (from_ns - origin_ns) / _NS if from_ns else -np.inf,
     )
 
 

@@ -139,6 +139,7 @@ def _recorded(data: dataset.Dataset, span: Span) -> Recorded:
         within(data.sample_table(), "at_unix_ns"),
         [start for start in data.starts if start.at_unix_ns < to_ns],
         Window(span.from_unix_ns, span.to_unix_ns),
+        in_parts=True,
     )
 
 

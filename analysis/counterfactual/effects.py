@@ -5,19 +5,22 @@ from dataclasses import replace
 
 from analysis.advice import FEWER_DRAWS, shortens
 from analysis.counterfactual.shares import COLUMN, Tails
-from analysis.recorded_traffic import Recorded
+from analysis.recorded_traffic import MIN_REQUESTS, Recorded
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
 from diagnosis.claim import Effect, Lever
 from diagnosis.explanation import Cause
 from replay.edits import EditError, Edits, edits_of
+from store.queries import Window
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
     """Add to the causes the predicted effects of their levers (proposed changes).
 
     Levers that would not shorten the latency are left out. `predicted` is None if no replay can
-    predict the effect.
+    predict the effect. If an engine restarted with other arguments in the window, the effects apply
+    to the requests since then.
     """
+    window = with_latest_arguments(window)
     changes = dict.fromkeys(
         lever.change for cause in causes for lever in cause.levers if lever.change is not None
     )
@@ -35,6 +38,8 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
     question = WhatIfQuestion(window.window, Edits(), tails.equals)
     # Only the requests that have the latency, as in the shares.
     window = replace(window, counted=window.counted & tails.selected(window.requests))
+    if window.counted.sum() < MIN_REQUESTS:
+        return {}
     edits = {
         change: each for change in changes if (each := _edits(change, window.tenants)) is not None
     }
@@ -44,6 +49,23 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
         for change, answer in zip(edits, answers, strict=True)
         if answer.refused is None
     }
+
+
+def with_latest_arguments(window: Recorded) -> Recorded:
+    """The part of a window in which all engines have their latest arguments."""
+    latest = list({(each.replica, each.engine): each for each in window.engines}.values())
+    since_s = max(each.from_s for each in latest)
+    if not since_s > window.lead_s:
+        return replace(window, engines=latest)
+    received_ns = window.requests["received_unix_ns"].to_numpy()
+    from_ns = window.window.from_unix_ns + round((since_s - window.lead_s) * 1e9)
+    return replace(
+        window,
+        window=Window(from_ns, window.window.to_unix_ns),
+        engines=latest,
+        counted=window.counted & (received_ns >= from_ns),
+        lead_s=since_s,
+    )
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:

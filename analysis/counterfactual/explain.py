@@ -48,7 +48,9 @@ def with_replayed_shares(
 
     def read(tails: Tails) -> tuple[Recorded, Recorded]:
         parts = _slowest_part(engine, question, tails), _last_part(engine, question)
-        window, baseline = (read_recorded(engine, each, list(question.where)) for each in parts)
+        window, baseline = (
+            read_recorded(engine, each, list(question.where), in_parts=True) for each in parts
+        )
         return window, baseline
 
     found, window = with_shares_of(explanation, read, progress)

@@ -71,7 +71,9 @@ class MixedWindow:
         # A recorded time in the front end contains the wait for other requests, which depends on
         # the other factors. So if the front end is a factor, the model computes this time.
         self._models_front_end = any(each.kind is FactorKind.FRONT_END for each in factors)
+        # An engine that restarted with other arguments has several parts with the same name.
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
+        self._from_s = np.array([each.from_s for each in window.recorded.engines])
         known = {
             (each.replica, each.engine): place
             for place, each in enumerate(baseline.recorded.engines)
@@ -81,6 +83,7 @@ class MixedWindow:
         self._baseline_conditions = [each.shifted(shifts) for each in baseline.traffic.conditions]
         now, usual = self._requests(window), self._requests(baseline)
         usual = _repeated(usual.take(usual.at_s >= 0), baseline.seconds, window.seconds)
+        usual = replace(usual, engine=self._in_parts(usual.engine, usual.at_s))
         self._quicker_link = _link_ratio(window.recorded, baseline.recorded)
         self._window_requests, self._baseline_requests = grouped_by_rate(factors, now, usual)
 
@@ -119,11 +122,14 @@ class MixedWindow:
         parts = []
         recorded = of.recorded
         names = np.array([*recorded.tenants], dtype=object)
-        for engine, arrivals, rows in zip(
-            recorded.engines, of.traffic.arrivals, of.traffic.rows, strict=True
+        for number, (engine, arrivals, rows) in enumerate(
+            zip(recorded.engines, of.traffic.arrivals, of.traffic.rows, strict=True)
         ):
-            if (engine.replica, engine.engine) not in self._names:
+            name = (engine.replica, engine.engine)
+            if name not in self._names:
                 continue
+            if of is not self.window:
+                number = self._names.index(name)
             n = len(arrivals)
             cached, acceptance = arrivals.cached_tokens, arrivals.acceptance
             assert arrivals.frontend_s is not None
@@ -147,12 +153,25 @@ class MixedWindow:
                     loaded=recorded.column("external_cached_tokens")[rows] > 0,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
                     tenant=names[arrivals.tenant],
-                    engine=np.full(n, self._names.index((engine.replica, engine.engine))),
+                    engine=np.full(n, number),
                     row=rows,
                     group=np.full(n, -1),
                 )
             )
         return WindowRequests.joined(parts)
+
+    def _in_parts(self, engine: IntArray, at_s: FloatArray) -> IntArray:
+        """The part of each request's engine that ran at the time of the request: (n,)."""
+        if len(set(self._names)) == len(self._names):
+            return engine
+        found = engine.copy()
+        from_s = self._from_s - self.window.recorded.lead_s
+        for name in set(self._names):
+            parts = np.array([place for place, each in enumerate(self._names) if each == name])
+            mine = np.isin(engine, parts)
+            place = np.searchsorted(from_s[parts], at_s[mine], side="right") - 1
+            found[mine] = parts[np.maximum(place, 0)]
+        return found
 
     def _mixed(self, to_reset: Collection[int]) -> WindowRequests:
         parts = [self._window_requests.take(~np.isin(self._window_requests.group, list(to_reset)))]
@@ -199,8 +218,12 @@ class MixedWindow:
             if pool.size:
                 many = len(mine.at_s) > pool.size
                 rows = np.sort(self._chance.choice(pool, len(mine.at_s), replace=many))
+                drawn = self._window_requests.take(rows)
                 mine = replace(
-                    self._window_requests.take(rows), at_s=mine.at_s, frontend_s=mine.frontend_s
+                    drawn,
+                    at_s=mine.at_s,
+                    frontend_s=mine.frontend_s,
+                    engine=self._in_parts(drawn.engine, mine.at_s),
                 )
             parts.append(mine)
         return parts
@@ -325,6 +348,7 @@ class MixedWindow:
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
         engines = np.repeat(np.arange(len(numbers)), numbers)
         in_turn = engines[np.argsort(np.concatenate(turns), kind="stable")][: len(mixed.at_s)]
+        in_turn = self._in_parts(in_turn, mixed.at_s)
         return np.where(mixed.at_s < 0, mixed.engine, in_turn)
 
     def _server(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.counterfactual.effects import with_latest_arguments
 from analysis.counterfactual.explain import with_shares_of
 from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, FactorKind, factors_of
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
@@ -67,7 +68,13 @@ def simulated(*causes: str, severity: float = 1.0) -> Dataset:
     )
 
 
-def recorded(data: Dataset, from_s: int, to_s: int, requests: pa.Table | None = None) -> Recorded:
+def recorded(
+    data: Dataset,
+    from_s: int,
+    to_s: int,
+    requests: pa.Table | None = None,
+    in_parts: bool = True,
+) -> Recorded:
     start_ns = data.config.started_unix_ns
     low_ns, high_ns = start_ns + (from_s - LEAD_S) * 10**9, start_ns + to_s * 10**9
 
@@ -80,6 +87,7 @@ def recorded(data: Dataset, from_s: int, to_s: int, requests: pa.Table | None = 
         within(data.sample_table(), "at_unix_ns"),
         [start for start in data.starts if start.at_unix_ns < high_ns],
         Window(start_ns + from_s * 10**9, high_ns),
+        in_parts=in_parts,
     )
 
 
@@ -110,6 +118,70 @@ def test_ranges_without_a_common_engine_are_not_compared() -> None:
             [proposed("longer_outputs")],
             Tails(Metric.E2E, SHARE, {}),
         )
+
+
+@cache
+def redeployed() -> Dataset:
+    """Return a replica that restarts with fewer slots in the middle of the window."""
+    deploy = SimulatedFault(cause="config_change", start_s=BEGAN_S + 61.0, severity=2.0)
+    return run(
+        FleetConfig(
+            duration_s=float(ENDED_S),
+            seed=5,
+            replicas=1,
+            engine=EngineConfig(max_num_seqs=64),
+            workload=Workload(rate_per_s=6.0),
+            faults=(deploy,),
+        )
+    )
+
+
+def unchanged_tail_s(window: Recorded) -> float:
+    same = RangeTraffic(window, traffic_of(window))
+    mixed = MixedWindow(same, same, (), np.random.default_rng(0))
+    return tail_mean_s(mixed.replay_of((), "queue_s", "0")().latency_s, SHARE)
+
+
+def test_a_deploy_in_the_window_divides_it_into_parts_with_their_own_arguments() -> None:
+    data = redeployed()
+    before, after = data.starts
+    whole, window = (recorded(data, BEGAN_S, ENDED_S, in_parts=each) for each in (False, True))
+    assert [each.start for each in whole.engines] == [after]
+    assert [each.start for each in window.engines] == [before, after]
+    rows = np.concatenate([each.rows for each in window.engines])
+    assert rows.tolist() == [*range(window.requests.num_rows)]
+    first, second = (each.arrivals.received_s for each in window.engines)
+    assert first.max() < window.engines[1].from_s <= second.min()
+    tails = Tails(Metric.QUEUE, SHARE, {})
+    measured_s = tails.measured_s(window)
+    assert unchanged_tail_s(window) == pytest.approx(measured_s, rel=0.1)
+    assert unchanged_tail_s(whole) > 1.3 * measured_s
+    baseline = recorded(data, LEAD_S, BEGAN_S)
+    found = decide(window, baseline, [proposed("config_change")], tails)
+    assert found.shares[0].value > 0.9
+
+
+def test_requests_at_the_rate_of_the_baseline_run_in_the_part_of_their_time() -> None:
+    data = redeployed()
+    window, baseline = recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
+    now, usual = (RangeTraffic(each, traffic_of(each)) for each in (window, baseline))
+    rate = Factor(FactorKind.RATE)
+    mixed = MixedWindow(now, usual, [rate], np.random.default_rng(0))._mixed([0])
+    new = mixed.at_s >= 0
+    starts_s = window.engines[1].from_s - window.lead_s
+    assert (mixed.engine[new] == (mixed.at_s[new] >= starts_s)).all()
+    assert {*mixed.engine[new].tolist()} == {0, 1}
+
+
+def test_the_effects_of_levers_apply_to_the_latest_arguments() -> None:
+    window = recorded(redeployed(), BEGAN_S, ENDED_S)
+    latest = with_latest_arguments(window)
+    (engine,) = latest.engines
+    assert engine.start == redeployed().starts[-1]
+    assert latest.window.from_unix_ns == pytest.approx(engine.start.at_unix_ns, abs=10)
+    assert set(np.flatnonzero(latest.counted).tolist()) == set(engine.rows.tolist())
+    before = recorded(redeployed(), LEAD_S, BEGAN_S)
+    assert with_latest_arguments(before).window == before.window
 
 
 def test_every_cause_that_a_replay_removes_is_known() -> None:
