@@ -49,6 +49,12 @@ LENGTHS: Final = (
 """Kinds of factors. To reset such a factor, a replay gives each request another value in one
 column."""
 
+SERVERS: Final = (
+    *(FactorKind.PACE, FactorKind.STALLS, FactorKind.FRONT_END, FactorKind.CONFIG),
+    *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS),
+)
+"""Kinds of factors that change the servers."""
+
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
     "tenant_flood": FactorKind.RATE,

@@ -15,8 +15,9 @@ import numpy as np
 
 from analysis.corrected_prediction import values_at
 from analysis.counterfactual.evictions import Evictions
-from analysis.counterfactual.factors import LENGTHS, RATES, Factor, FactorKind
+from analysis.counterfactual.factors import LENGTHS, RATES, SERVERS, Factor, FactorKind
 from analysis.counterfactual.rate_groups import grouped_by_rate
+from analysis.counterfactual.routing import in_baseline_shares, with_usual_servers
 from analysis.counterfactual.window_requests import WindowRequests
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import ReplayTraffic
@@ -192,8 +193,7 @@ class MixedWindow:
             elif factor.kind is FactorKind.ACCEPTANCE:
                 # The acceptance is replaced for requests of any length.
                 mixed = self._ranked(mixed, factor, "acceptance", _is_own)
-            elif factor.kind is FactorKind.ROUTING:
-                mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
+        mixed = replace(mixed, engine=self._routed(mixed, to_reset))
         new_hits = any(self.factors[place].kind is FactorKind.CACHE_HITS for place in to_reset)
         if self._evictions is not None and self._evictions.factor in to_reset and not new_hits:
             mixed = self._without_evictions(mixed, self._evictions)
@@ -341,15 +341,33 @@ class MixedWindow:
         cached[own] = np.maximum(cached[own], np.rint(found.usually_kept * repeated))
         return replace(mixed, cached_tokens=cached)
 
-    def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, in the baseline's shares."""
-        counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
-        numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
-        turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
-        engines = np.repeat(np.arange(len(numbers)), numbers)
-        in_turn = engines[np.argsort(np.concatenate(turns), kind="stable")][: len(mixed.at_s)]
-        in_turn = self._in_parts(in_turn, mixed.at_s)
-        return np.where(mixed.at_s < 0, mixed.engine, in_turn)
+    def _routed(self, mixed: WindowRequests, to_reset: Collection[int]) -> IntArray:
+        """The engine of each request: (n,).
+
+        If the routing is a factor, it alone changes the engines. If not, an engine that is reset
+        gets its usual share of the requests, because a router avoids slow engines."""
+        if any(each.kind is FactorKind.ROUTING for each in self.factors):
+            if not any(self.factors[place].kind is FactorKind.ROUTING for place in to_reset):
+                return mixed.engine
+            in_turn = in_baseline_shares(mixed, self._baseline_requests, len(self._names))
+            return np.where(mixed.at_s < 0, mixed.engine, self._in_parts(in_turn, mixed.at_s))
+        reset = [self.factors[place] for place in to_reset]
+        usual = [
+            number
+            for number, name in enumerate(self._names)
+            if any(each.kind in SERVERS and each.is_of(*name) for each in reset)
+        ]
+        if not usual:
+            return mixed.engine
+        first_part = np.array([self._names.index(name) for name in self._names])
+        whole, window, baseline = (
+            replace(each, engine=first_part[each.engine])
+            for each in (mixed, self._window_requests, self._baseline_requests)
+        )
+        models = [each.start.model for each in self.window.recorded.engines]
+        found = with_usual_servers(whole, window, baseline, models, usual, self._chance)
+        stays = found == whole.engine
+        return np.where(stays, mixed.engine, self._in_parts(found, mixed.at_s))
 
     def _server(
         self, number: int, engine: RecordedEngine, chosen: Sequence[Factor]

@@ -1,0 +1,68 @@
+"""The engine that serves each request if the routing, or the servers, are as in the baseline. Pure.
+
+Most routers send fewer requests to a slow engine, and the other engines get these requests.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from analysis.counterfactual.window_requests import WindowRequests
+from replay.arrivals import IntArray
+
+
+def in_baseline_shares(
+    requests: WindowRequests, baseline: WindowRequests, engines: int
+) -> IntArray:
+    """Assign the requests to the engines in turn, in the baseline's shares: (n,) engines."""
+    counts = np.bincount(baseline.engine, minlength=engines)
+    numbers = np.ceil(counts / counts.sum() * len(requests.at_s)).astype(np.int64)
+    turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
+    order = np.argsort(np.concatenate(turns), kind="stable")
+    return np.repeat(np.arange(engines), numbers)[order][: len(requests.at_s)]
+
+
+def with_usual_servers(
+    requests: WindowRequests,
+    window: WindowRequests,
+    baseline: WindowRequests,
+    models: Sequence[str | None],
+    usual: Collection[int],
+    chance: np.random.Generator,
+) -> IntArray:
+    """Give some engines the share of the requests that they had in the baseline: (n,) engines.
+
+    Random requests move from engines with too many requests to engines with too few. Requests of
+    the baseline already have the baseline's engines, so they do not move.
+
+    Args:
+        requests: the requests to route.
+        window, baseline: the recorded requests, from which the shares are computed.
+        models: the model of each engine. Requests move only between engines of the same model.
+        usual: the engines that are as in the baseline. The other engines keep the proportions among
+            their shares.
+    """
+    found = requests.engine.copy()
+    counts_now, counts_usual = (
+        np.bincount(each.engine[each.at_s >= 0], minlength=len(models))
+        for each in (window, baseline)
+    )
+    names = np.array([str(each) for each in models])
+    for name in np.unique(names):
+        mine = np.flatnonzero((names == name) & ((counts_now > 0) | (counts_usual > 0)))
+        if not counts_now[mine].all() or not counts_usual[mine].all():
+            continue  # an engine that was away tells nothing about the router
+        now = counts_now[mine] / counts_now[mine].sum()
+        before = counts_usual[mine] / counts_usual[mine].sum()
+        is_usual = np.isin(mine, list(usual))
+        wanted = np.where(is_usual, before, now)
+        wanted[~is_usual] *= (1.0 - before[is_usual].sum()) / max(now[~is_usual].sum(), 1e-9)
+        lacking = np.maximum(wanted - now, 0.0)
+        if not lacking.any():
+            continue
+        stays = np.ones(len(models))
+        stays[mine] = wanted / now
+        moves = (requests.row >= 0) & (requests.at_s >= 0) & np.isin(found, mine)
+        moves &= chance.random(len(found)) >= stays[found]
+        found[moves] = chance.choice(mine, int(moves.sum()), p=lacking / lacking.sum())
+    return found
