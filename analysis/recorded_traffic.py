@@ -55,7 +55,7 @@ UNLIMITED: Final = 2**31 - 1
 REQUEST_COLUMNS: Final = (
     *("received_unix_ns", "replica", "engine", "tenant", "source", "outcome", "lora", "streamed"),
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
-    *("queue_held_s", "kv_load_s", "grammar_s", "decode_own_s"),
+    *("queue_held_s", "kv_load_s", "grammar_s", "adapter_wait_s", "decode_own_s"),
     *("ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "prefix_ladder"),
     *("output_tokens", "running_at_arrival"),
@@ -109,6 +109,8 @@ class Recorded:
     """(n,) whether a request was received in the window."""
     engines: Sequence[RecordedEngine]
     tenants: Sequence[str]
+    adapters: Sequence[str]
+    """The names of the LoRA adapters. `Arrivals.adapter` contains their indices."""
     lead_s: float
     """Seconds from the first request to the start of the window."""
     left_out: Mapping[str, int]
@@ -260,9 +262,11 @@ def recorded_of(
         kept, counted = kept.filter(pa.array(replayable)), counted[replayable]
         parts = _parts(kept, starts, in_parts)
     tenants, tenant = _codes(kept["tenant"])
+    adapters, adapter = _codes(kept["lora"])
+    adapter[np.array(adapters)[adapter] == ""] = -1
     engines = [
         _recorded_engine(
-            kept.take(pa.array(part.rows)), recorded, fits[key], part, tenant, origin_ns
+            kept.take(pa.array(part.rows)), recorded, fits[key], part, tenant, adapter, origin_ns
         )
         for key, part in parts.items()
     ]
@@ -271,7 +275,9 @@ def recorded_of(
     received_s = (kept["received_unix_ns"].to_numpy() - origin_ns) / _NS
     ended_s = received_s + np.nan_to_num(_floats(kept["e2e_s"]))
     waiting = closed_loops(received_s, ended_s, tenant).tenants
-    return Recorded(window, kept, counted, engines, tenants, lead_s, left_out, simulated, waiting)
+    return Recorded(
+        *(window, kept, counted, engines, tenants, adapters, lead_s, left_out, simulated, waiting)
+    )
 
 
 class _SinceChange(NamedTuple):
@@ -450,6 +456,7 @@ def _recorded_engine(
     fit: _Fit,
     part: _Part,
     tenant: IntArray,
+    adapter: IntArray,
     origin_ns: int,
 ) -> RecordedEngine:
     start, mine, steps, config, from_ns = fit
@@ -479,6 +486,8 @@ def _recorded_engine(
     engine = replace(config, step=step, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
+    # The replay computes the wait for an adapter slot.
+    adapter_s = np.nan_to_num(column("adapter_wait_s")) if config.max_loras else 0.0
     loops = closed_loops(received_s, received_s + np.nan_to_num(column("e2e_s")), tenant[rows])
     arrivals = Arrivals(
         received_s=received_s,
@@ -488,7 +497,8 @@ def _recorded_engine(
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
         frontend_s=np.maximum(np.nan_to_num(frontend_s), 0.0),
-        held_s=np.nan_to_num(column("queue_held_s")),
+        held_s=np.maximum(np.nan_to_num(column("queue_held_s")) - adapter_s, 0.0),
+        adapter=adapter[rows] if config.max_loras else None,
         streamed=streamed,
         tenant=tenant[rows],
         acceptance=_acceptance(samples, mine, engine, column),
@@ -515,8 +525,6 @@ def engine_config(
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not
             model.
     """
-    if arguments.get("lora.max_loras"):
-        raise NotReplayableError(f"{where} uses LoRA adapters, which the replay does not model")
     if int(arguments.get("parallel.pipeline_parallel_size", 1)) > 1:
         raise NotReplayableError(
             f"{where} uses pipeline parallelism, which the replay does not model"
@@ -531,6 +539,7 @@ def engine_config(
     block_size = number("cache.block_size", 16)
     longest = number("model.max_model_len", 2**20)
     blocks = number("cache.num_gpu_blocks", 1)
+    max_loras = number("lora.max_loras", 0)
     return EngineConfig(
         max_num_batched_tokens=number("scheduler.max_num_batched_tokens", 1),
         max_num_seqs=number("scheduler.max_num_seqs", 1),
@@ -541,6 +550,8 @@ def engine_config(
         enable_prefix_caching=bool(arguments.get("cache.enable_prefix_caching", True)),
         policy="priority" if arguments.get("scheduler.policy") == "priority" else "fcfs",
         long_prefill_token_threshold=number("scheduler.long_prefill_token_threshold", 0),
+        max_loras=max_loras,
+        max_cpu_loras=max(max_loras, number("lora.max_cpu_loras", 0)),
         num_speculative_tokens=number("speculative.num_speculative_tokens", 0),
         async_scheduling=bool(arguments.get("scheduler.async_scheduling")),
         scheduler_reserve_full_isl=reserves_prompt(version),

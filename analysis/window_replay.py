@@ -218,7 +218,7 @@ def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits
 def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
     columns = (
         *("received_s", "prompt_tokens", "output_tokens", "cached_tokens", "frontend_s"),
-        *("held_s", "streamed", "tenant", "acceptance"),
+        *("held_s", "streamed", "tenant", "acceptance", "adapter"),
     )
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(each, name) for each in parts])[order]

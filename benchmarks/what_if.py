@@ -1,12 +1,13 @@
 """Measures the error of predictions of a change, and how often their intervals are right.
 
-    python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2]
+    python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2] [--adapters]
 
 The model is fitted only from a simulated replica's telemetry. The change is simulated twice: with
 the same arrivals, and with other traffic of the same kind ("new traffic"). In 90 to 98 % of the
 cases, a 95 % interval should contain the value of the new traffic. In saturated cases, the changed
 replica cannot keep up. Saturated cases are counted separately, and the prediction must report the
-saturation.
+saturation. With `--adapters`, most requests need a LoRA adapter, and the replica has too few slots
+for all adapters.
 """
 
 import argparse
@@ -46,6 +47,7 @@ class WhatIfCase:
     rate_per_s: float
     engine: EngineConfig
     edit: dict[str, str]
+    adapters: tuple[str, ...] = ()
 
     @property
     def changed(self) -> EngineConfig:
@@ -57,7 +59,7 @@ class WhatIfCase:
         return replace(self.engine, **values)  # type: ignore[arg-type]
 
 
-def drawn(seed: int) -> WhatIfCase:
+def drawn(seed: int, adapters: bool) -> WhatIfCase:
     """Draw the load, the engine and the change of a case."""
     draw = random.Random(seed)
     seats = draw.choice([32, 64, 256])
@@ -70,7 +72,15 @@ def drawn(seed: int) -> WhatIfCase:
             {"long_prefill_token_threshold": str(draw.choice([256, 512, 1024]))},
         ]
     )
-    return WhatIfCase(seed, draw.uniform(2.0, 7.0), EngineConfig(max_num_seqs=seats), edit)
+    case = WhatIfCase(seed, draw.uniform(2.0, 7.0), EngineConfig(max_num_seqs=seats), edit)
+    if not adapters:
+        return case
+    slots = draw.choice([2, 3, 4])
+    return replace(
+        case,
+        engine=replace(case.engine, max_loras=slots, max_cpu_loras=2 * slots),
+        adapters=tuple(f"adapter-{number}" for number in range(3 * slots)),
+    )
 
 
 def simulated(
@@ -82,7 +92,7 @@ def simulated(
         seed=seed,
         replicas=1,
         engine=engine,
-        workload=Workload(rate_per_s=case.rate_per_s),
+        workload=Workload(rate_per_s=case.rate_per_s, loras=case.adapters, lora_share=0.8),
     )
     start_ns = config.started_unix_ns
     end_ns = start_ns + (LEAD_S + seconds) * 10**9
@@ -137,9 +147,9 @@ class WhatIfResult:
     figures: Sequence[Figure] = ()
 
 
-def judged(seed: int, seconds: int) -> WhatIfResult:
+def judged(seed: int, seconds: int, adapters: bool) -> WhatIfResult:
     """Predict the effect of a case's change, and simulate the changed replica."""
-    case = drawn(seed)
+    case = drawn(seed, adapters)
     data, window = simulated(case, case.engine, seed, seconds)
     answer = predict(recorded(data, window), WhatIfQuestion(window, Edits(arguments=case.edit)))
     if answer.refused is not None:
@@ -225,11 +235,18 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )
+    parser.add_argument(
+        "--adapters",
+        action="store_true",
+        help="replicas with LoRA adapters, and with too few slots for all of them",
+    )
     arguments = parser.parse_args()
     results = []
     with ProcessPoolExecutor(arguments.jobs) as pool:
         seeds = range(arguments.seed, arguments.seed + arguments.cases)
-        for result in pool.map(judged, seeds, repeat(arguments.seconds)):
+        for result in pool.map(
+            judged, seeds, repeat(arguments.seconds), repeat(arguments.adapters)
+        ):
             results.append(result)
             case = result.case
             print(f"case {case.seed}: {case.edit}, {case.rate_per_s:.1f} requests/s", flush=True)

@@ -128,6 +128,10 @@ class Arrivals:
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
     end's work. The queue time includes these seconds. Default: 0."""
+    adapter: IntArray | None = None
+    """(n,) number of the request's LoRA adapter, or −1. A request waits while the running requests
+    use `max_loras` other adapters. The replay does not model how long an adapter loads. Default:
+    −1."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

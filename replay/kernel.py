@@ -41,6 +41,8 @@ OPTIONS: Final = np.dtype(
     _fields("router slack seats step_tokens queue_places max_model_len block_size", "i8")
     + _fields("reuse by_priority reserve_whole ahead", "?")
     + _fields("long_limit drafts key_count", "i8")
+    # `adapters`: the maximum number of LoRA adapters in a batch.
+    + _fields("adapters", "i8")
     # `left_from`: index of the first extent (group of cached blocks) of a finished request.
     + _fields("left_from", "i8")
     + _fields("base_s prefill_token_s prefill_pair_s context_token_s sequence_s", "f8")
@@ -53,12 +55,15 @@ OPTIONS: Final = np.dtype(
 
 JOB: Final = np.dtype(
     # Fields that a step reads and writes are adjacent in memory.
-    _fields("decoding running", "?")
+    # `skipped`: whether the request waits for an adapter slot.
+    _fields("decoding running skipped", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
     # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: the range of the
     # request's segments (the parts of its shared prefix) in the array of all segments.
     + _fields("prompt spared priority segments segments_end", "i8")
+    # `adapter`: the number of the request's LoRA adapter, or −1.
+    + _fields("adapter", "i8")
     + _fields("received_s frontend_s held_s acceptance think_s", "f8")
     # `follower`: the first request that waits for this request's response. `next_follower`: the
     # next request that waits for the same response as this request. −1: none.
@@ -100,7 +105,8 @@ ENGINE: Final = np.dtype(
     # `blocked_by`: the limit that blocks the queue (SEATS, KV or TOKENS), or −1. `last_work`: the
     # request of the front end's latest work, or −1.
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
-    + _fields("just_ended", "i8")
+    # `adapters`: the number of different adapters of the running requests.
+    + _fields("just_ended adapters", "i8")
     + _fields("first_extent free blank idle_oldest idle_newest", "i8")
     # Indices into `EVENT` arrays.
     + _fields("next_stall stalls_end next_pace paces_end", "i8")
@@ -349,6 +355,42 @@ def _pop(jobs: Records, ends: IntArray, which: int) -> int:
 
 
 @_compiled
+def _unlink(jobs: Records, ends: IntArray, which: int, n: int) -> None:
+    """Remove a request from a list."""
+    behind, ahead = jobs[n].previous, jobs[n].next
+    if behind < 0:
+        ends[which] = ahead
+    else:
+        jobs[behind].next = ahead
+    if ahead < 0:
+        ends[which + 1] = behind
+    else:
+        jobs[ahead].previous = behind
+
+
+@_compiled
+def _has_room(options: Record, engine: Record, adapters: IntArray, adapter: int) -> bool:
+    """Do the same as `LoraSlots.has_room`."""
+    return bool(adapter < 0 or adapters[adapter] > 0 or engine.adapters < options.adapters)
+
+
+@_compiled
+def _join_adapter(engine: Record, adapters: IntArray, adapter: int) -> None:
+    if adapter >= 0:
+        if adapters[adapter] == 0:
+            engine.adapters += 1
+        adapters[adapter] += 1
+
+
+@_compiled
+def _leave_adapter(engine: Record, adapters: IntArray, adapter: int) -> None:
+    if adapter >= 0:
+        adapters[adapter] -= 1
+        if adapters[adapter] == 0:
+            engine.adapters -= 1
+
+
+@_compiled
 def _before(jobs: Records, n: int, other: int) -> bool:
     one, two = jobs[n], jobs[other]
     if one.priority != two.priority:
@@ -362,13 +404,17 @@ def _before(jobs: Records, n: int, other: int) -> bool:
 def _wait(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, again: bool
 ) -> None:
-    """Insert a request into the queue, at the head if it was preempted."""
+    """Insert a request into the queue. A preempted request is inserted at the head, behind requests
+    that wait for an adapter slot."""
     behind = ends[_WAITING + 1]
     if options.by_priority:
         while behind >= 0 and _before(jobs, n, behind):
             behind = jobs[behind].previous
     elif again:
         behind = -1
+        ahead = ends[_WAITING]
+        while ahead >= 0 and jobs[ahead].skipped:
+            behind, ahead = ahead, jobs[ahead].next
     _link(jobs, ends, _WAITING, n, behind)
     engine.waiting += 1
 
@@ -394,10 +440,12 @@ def _preempt(
     extents: Records,
     batch: IntArray,
     ends: IntArray,
+    adapters: IntArray,
     n: int,
 ) -> None:
     """Do the same as `ReplayEngine._preempt`."""
     job = jobs[n]
+    _leave_adapter(engine, adapters, job.adapter)
     if job.decoding:
         job.decoding = False
         job.last_s = engine.now_s
@@ -427,6 +475,7 @@ def _make_room(
     extents: Records,
     batch: IntArray,
     ends: IntArray,
+    adapters: IntArray,
     budget: int,
     limit: int,
 ) -> int:
@@ -455,7 +504,7 @@ def _make_room(
                 budget += 1 + options.drafts
             budget += jobs[victim].chunk
             reserved -= jobs[victim].reserved
-            _preempt(options, engine, jobs, segments, extents, batch, ends, victim)
+            _preempt(options, engine, jobs, segments, extents, batch, ends, adapters, victim)
         if job.running:
             job.chunk, job.reserved = chunk, needs
             reserved += needs
@@ -472,6 +521,7 @@ def _serve_running(
     extents: Records,
     batch: IntArray,
     ends: IntArray,
+    adapters: IntArray,
     limit: int,
 ) -> int:
     """Do the same as `ReplayEngine._serve_running`. Return the remaining token budget."""
@@ -490,7 +540,9 @@ def _serve_running(
                     needed += _needs(options, job, job.chunk)
                 rest -= job.chunk
     if needed > engine.free:
-        rest = _make_room(options, engine, jobs, segments, extents, batch, ends, budget, limit)
+        rest = _make_room(
+            options, engine, jobs, segments, extents, batch, ends, adapters, budget, limit
+        )
         due = 0
         for place in range(engine.running):
             if jobs[batch[place]].decoding:
@@ -520,6 +572,7 @@ def _admit_waiting(
     extents: Records,
     batch: IntArray,
     ends: IntArray,
+    adapters: IntArray,
     rest: int,
     limit: int,
     preempted: bool,
@@ -527,15 +580,22 @@ def _admit_waiting(
 ) -> int:
     """Do the same as `ReplayEngine._admit_waiting`. Return the limit that blocks the queue, or
     −1."""
-    while engine.waiting > 0:
+    following = ends[_WAITING]
+    while following >= 0:
+        n = following
+        following = jobs[n].next
+        if jobs[n].skipped:
+            continue
         if preempted:
             return KV
         if engine.running + late_seats >= options.seats:
             return SEATS
         if rest <= 0:
             return TOKENS
-        n = ends[_WAITING]
         job = jobs[n]
+        if not _has_room(options, engine, adapters, job.adapter):
+            job.skipped = True
+            continue
         most = (job.target - 1) // options.block_size
         hits = _hits(options, engine, jobs, segments, extents, n, most)
         cached = spared = hits * options.block_size
@@ -547,8 +607,9 @@ def _admit_waiting(
         whole = _blocks_for(options, job.target) if options.reserve_whole else 0
         if not _admit_blocks(options, engine, jobs, segments, extents, n, hits, total, whole):
             return KV
-        _pop(jobs, ends, _WAITING)
+        _unlink(jobs, ends, _WAITING, n)
         engine.waiting -= 1
+        _join_adapter(engine, adapters, job.adapter)
         batch[engine.running] = n
         engine.running += 1
         job.running = True
@@ -571,6 +632,7 @@ def _begin_step(
     extents: Records,
     batch: IntArray,
     ends: IntArray,
+    adapters: IntArray,
     noise: FloatArray,
     stalls: Records,
     paces: Records,
@@ -585,14 +647,30 @@ def _begin_step(
         n = _pop(jobs, ends, _COMING)
         jobs[n].queued_s = engine.decided_s
         _wait(options, engine, jobs, ends, n, False)
+    n = ends[_WAITING] if options.adapters > 0 else -1
+    while n >= 0:
+        if jobs[n].skipped and _has_room(options, engine, adapters, jobs[n].adapter):
+            jobs[n].skipped = False
+        n = jobs[n].next
     limit = options.long_limit
     if limit == 0 or engine.running + engine.waiting <= 1:
         limit = _NO_LIMIT
     preemptions = engine.preemptions
-    rest = _serve_running(options, engine, jobs, segments, extents, batch, ends, limit)
+    rest = _serve_running(options, engine, jobs, segments, extents, batch, ends, adapters, limit)
     preempted = engine.preemptions > preemptions
     engine.blocked_by = _admit_waiting(
-        options, engine, jobs, segments, extents, batch, ends, rest, limit, preempted, late_seats
+        options,
+        engine,
+        jobs,
+        segments,
+        extents,
+        batch,
+        ends,
+        adapters,
+        rest,
+        limit,
+        preempted,
+        late_seats,
     )
 
     while engine.next_pace < engine.paces_end and paces[engine.next_pace].at_s <= start:
@@ -665,6 +743,7 @@ def _end_step(
     segments: Records,
     extents: Records,
     batch: IntArray,
+    adapters: IntArray,
     draws: FloatArray,
     ended: IntArray,
 ) -> int:
@@ -717,6 +796,7 @@ def _end_step(
         n = ended[place]
         job = jobs[n]
         job.decoding = job.running = False
+        _leave_adapter(engine, adapters, job.adapter)
         engine.decodes -= 1
         engine.context -= job.computed
         job.last_s = now
@@ -846,6 +926,7 @@ def run(
     extents: Records,
     batches: IntArray,
     lists: IntArray,
+    adapters: IntArray,
     noise: FloatArray,
     draws: FloatArray,
     stalls: Records,
@@ -864,6 +945,7 @@ def run(
             the maximum batch size
         lists: (r, 4) head and tail (−1 if empty) of two lists: requests that are not accepted yet,
             and the queue
+        adapters: (r, a) the number of running requests of each replica with each adapter
         noise: (r, k) k noise factors for the steps of each replica, used cyclically
         draws: (r, d) d random numbers in [0, 1) for each replica, which decide whether drafted
             tokens are accepted
@@ -904,7 +986,15 @@ def run(
         if ends_at >= 0 and end_s <= arrival_s and end_s <= start_s:
             r = ends_at
             count = _end_step(
-                options, engines[r], jobs, segments, extents, batches[r], draws[r], ended
+                options,
+                engines[r],
+                jobs,
+                segments,
+                extents,
+                batches[r],
+                adapters[r],
+                draws[r],
+                ended,
             )
         elif row >= 0 and arrival_s <= start_s:
             if from_heap:
@@ -928,6 +1018,7 @@ def run(
                 extents,
                 batches[r],
                 lists[r],
+                adapters[r],
                 noise[r],
                 stalls,
                 paces,

@@ -50,15 +50,16 @@ def replay(
     Raises:
         NotReplayedError: the loop does not support the model, or the engines need too much memory.
     """
-    _refuse(model.engine)
+    _refuse(model.engine, arrivals)
     # imported only here, because the import takes half a second
     from replay import kernel
 
     n, replicas = len(arrivals), range(model.replicas)
     seats = min(model.engine.max_num_seqs, max(n, 1))
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
-    _refuse_too_large(model, key_count, seats)
     jobs = _jobs(arrivals, offsets)
+    adapters = jobs["adapter"].max(initial=-1) + 1
+    _refuse_too_large(model, key_count, seats + adapters)
     stalls, stall_offsets = _events(
         [
             [(each.at_s, -each.for_s if each.in_full else each.for_s) for each in of_replica]
@@ -78,6 +79,7 @@ def replay(
         _extents(model.replicas * key_count + n),
         np.full((len(replicas), seats), -1),
         np.full((len(replicas), 4), -1),
+        np.zeros((len(replicas), adapters), dtype=np.int64),
         _noise(model.engine, seeds),
         np.stack([np.array(draft_draws(each) if drafts else [0.0]) for each in seeds]),
         stalls,
@@ -131,18 +133,18 @@ def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArr
     return np.array(step_noise(config, seed))
 
 
-def _refuse(config: EngineConfig) -> None:
-    for key, off in (("max_loras", 0), ("kv_connector", False)):
-        value = getattr(config, key)
-        if value != off:
-            raise NotReplayedError(f"{key}: {value}; a replay allows: {off}")
+def _refuse(config: EngineConfig, arrivals: Arrivals) -> None:
+    if config.kv_connector:
+        raise NotReplayedError(f"kv_connector: {config.kv_connector}; a replay allows: False")
+    if arrivals.adapter is not None and not config.max_loras and (arrivals.adapter >= 0).any():
+        raise NotReplayedError("max_loras: 0; some requests have an adapter")
 
 
-def _refuse_too_large(model: ServerModel, key_count: int, seats: int) -> None:
+def _refuse_too_large(model: ServerModel, key_count: int, places: int) -> None:
     from replay.kernel import ENGINE, EXTENT
 
     draws = DRAWS if model.engine.num_speculative_tokens else 1
-    words = seats + NOISE_STEPS + draws
+    words = places + NOISE_STEPS + draws
     each_bytes = ENGINE.itemsize + key_count * EXTENT.itemsize + words * 8
     if (needed := model.replicas * each_bytes) > MAX_BYTES:
         raise NotReplayedError(
@@ -171,6 +173,7 @@ def _options(model: ServerModel, key_count: int) -> Records:
         "reserve_whole": config.scheduler_reserve_full_isl,
         "long_limit": config.long_prefill_token_threshold,
         "drafts": config.num_speculative_tokens,
+        "adapters": config.max_loras,
         "key_count": key_count,
         "left_from": model.replicas * key_count,
         "front_pace": front.pace,
@@ -190,7 +193,7 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
     for name in JOB.names or ():
         if name.endswith("_s"):
             jobs[name] = np.nan
-    for name in ("engine", "fills", "next", "previous", "work_before"):
+    for name in ("engine", "fills", "next", "previous", "work_before", "adapter"):
         jobs[name] = -1
     jobs["received_s"] = arrivals.received_s
     jobs["prompt"], jobs["output"] = arrivals.prompt_tokens, arrivals.output_tokens
@@ -201,6 +204,7 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
         ("frontend_s", arrivals.frontend_s),
         ("held_s", arrivals.held_s),
         ("priority", arrivals.priority),
+        ("adapter", arrivals.adapter),
         ("acceptance", arrivals.acceptance),
         ("think_s", arrivals.think_s),
     ):

@@ -30,6 +30,8 @@ class LoraSlots:
         self._host: OrderedDict[str, None] = OrderedDict()
         self.running: Counter[str] = Counter()
         self.pace = 1.0
+        self.loads = True
+        """Whether loading an adapter takes time."""
 
     def has_room(self, adapter: str | None) -> bool:
         """Return whether a request for this adapter can join the batch."""
@@ -47,7 +49,7 @@ class LoraSlots:
                 load_s += FROM_STORAGE_S * self.pace
         self._touch(self._gpu, adapter, self._on_gpu)
         self._touch(self._host, adapter, self._on_host)
-        return load_s
+        return load_s if self.loads else 0.0
 
     def leave(self, adapter: str | None) -> None:
         """Remove a request with this adapter from the batch."""

@@ -56,6 +56,9 @@ class _Replay:
             for number in range(model.replicas)
             for pace in conditions.paces_of(number)
         )
+        for server in self._servers:
+            # A recording contains the loading of adapters as stalls.
+            server.engine.loras.loads = False
         self._turn = 0
         n = len(arrivals)
         self._jobs: list[Job | None] = [None] * n
@@ -111,6 +114,11 @@ class _Replay:
             acceptance=0.0 if arrivals.acceptance is None else float(arrivals.acceptance[row]),
             fetched_tokens=(
                 0 if arrivals.cached_tokens is None else int(arrivals.cached_tokens[row])
+            ),
+            lora=(
+                None
+                if arrivals.adapter is None or arrivals.adapter[row] < 0
+                else str(arrivals.adapter[row])
             ),
             priority=0 if arrivals.priority is None else int(arrivals.priority[row]),
         )

@@ -31,6 +31,8 @@ class FactorKind(Enum):
     """The time from the last token to the last byte. It is long for slow clients."""
     TRANSFERS = "KV transfers"
     """The time that the transfer of a token's KV cache takes."""
+    ADAPTERS = "adapters"
+    """The waits of requests for their LoRA adapter, and the stalls while adapters are loaded."""
     GRAMMAR = "grammar"
     """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
@@ -44,7 +46,7 @@ class FactorKind(Enum):
 RATES: Final = (FactorKind.RATE, FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
 LENGTHS: Final = (
     *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
-    *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR),
+    *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR, FactorKind.ADAPTERS),
 )
 """Kinds of factors. To reset such a factor, a replay gives each request another value in one
 column."""
@@ -75,11 +77,12 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "kv_cache_exhausted": FactorKind.BLOCKS,
     "kv_transfer": FactorKind.TRANSFERS,
     "grammar_compile": FactorKind.GRAMMAR,
+    "lora_swap": FactorKind.ADAPTERS,
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
 """The kind of factor for each cause that a replay can remove. The replay does not model restarts,
-hangs, retries, adapters or encoders."""
+hangs, retries or encoders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.corrected_prediction import values_at
 from analysis.counterfactual.evictions import Evictions
@@ -109,7 +110,9 @@ class MixedWindow:
         for number, engine in enumerate(self.window.recorded.engines):
             mine = requests.take(requests.engine == number)
             model, conditions = self._server(number, engine, chosen)
-            outcome = replay(model, self._arrivals(mine, engine), f"{seed} {number}", conditions)
+            outcome = replay(
+                model, self._arrivals(mine, engine, model), f"{seed} {number}", conditions
+            )
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
@@ -123,6 +126,7 @@ class MixedWindow:
         parts = []
         recorded = of.recorded
         names = np.array([*recorded.tenants], dtype=object)
+        adapters = np.array([*recorded.adapters, ""], dtype=object)
         for number, (engine, arrivals, rows) in enumerate(
             zip(recorded.engines, of.traffic.arrivals, of.traffic.rows, strict=True)
         ):
@@ -137,7 +141,8 @@ class MixedWindow:
             assert arrivals.held_s is not None
             assert arrivals.streamed is not None
             assert arrivals.tenant is not None
-            transfer_s = transfers_of(recorded)[rows]
+            transfer_s = np.minimum(transfers_of(recorded)[rows], arrivals.held_s)
+            adapter = np.full(n, -1) if arrivals.adapter is None else arrivals.adapter
             grammar_s = np.nan_to_num(recorded.column("grammar_s")[rows])
             parts.append(
                 WindowRequests(
@@ -154,6 +159,7 @@ class MixedWindow:
                     loaded=recorded.column("external_cached_tokens")[rows] > 0,
                     acceptance=np.zeros(n) if acceptance is None else acceptance,
                     tenant=names[arrivals.tenant],
+                    adapter=adapters[adapter],
                     engine=np.full(n, number),
                     row=rows,
                     group=np.full(n, -1),
@@ -239,6 +245,8 @@ class MixedWindow:
             return self._ranked(mixed, factor, "delivery_s", _is_own)
         if factor.kind is FactorKind.GRAMMAR:
             return self._ranked(mixed, factor, "grammar_s", _is_own)
+        if factor.kind is FactorKind.ADAPTERS:
+            return replace(mixed, adapter=self._adapters_as_in_baseline(mixed))
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
         # The delivery time of a slow client is proportional to the number of tokens.
@@ -341,6 +349,16 @@ class MixedWindow:
         cached[own] = np.maximum(cached[own], np.rint(found.usually_kept * repeated))
         return replace(mixed, cached_tokens=cached)
 
+    def _adapters_as_in_baseline(self, mixed: WindowRequests) -> NDArray[np.object_]:
+        """Give each request the adapter of a random baseline request of the same tenant: (n,)."""
+        found = mixed.adapter.copy()
+        usual = self._baseline_requests
+        for tenant in np.unique(usual.tenant):
+            its = _is_own(mixed) & (mixed.tenant == tenant)
+            source = usual.adapter[usual.tenant == tenant]
+            found[its] = self._chance.choice(source, int(its.sum()))
+        return found
+
     def _routed(self, mixed: WindowRequests, to_reset: Collection[int]) -> IntArray:
         """The engine of each request: (n,).
 
@@ -402,7 +420,8 @@ class MixedWindow:
             )
         front_end = usual.front_end if is_reset(FactorKind.FRONT_END) else model.front_end
         paces = usually if is_reset(FactorKind.CONFIG) or is_reset(FactorKind.PACE) else now
-        stalls = usually if is_reset(FactorKind.STALLS) else now
+        stalls_are_reset = is_reset(FactorKind.STALLS) or is_reset(FactorKind.ADAPTERS)
+        stalls = usually if stalls_are_reset else now
         return (
             replace(model, engine=config, front_end=front_end),
             Conditions(stalls=(stalls.stalls_of(0),), paces=(paces.paces_of(0),)),
@@ -421,8 +440,12 @@ class MixedWindow:
             done_s += length_s
         return found
 
-    def _arrivals(self, mine: WindowRequests, engine: RecordedEngine) -> Arrivals:
+    def _arrivals(
+        self, mine: WindowRequests, engine: RecordedEngine, model: ServerModel
+    ) -> Arrivals:
         speculates = engine.arrivals.acceptance is not None
+        names, adapter = np.unique(mine.adapter, return_inverse=True)
+        adapter[names[adapter] == ""] = -1
         return Arrivals(
             received_s=np.maximum(mine.at_s + self.window.recorded.lead_s, 0.0),
             prompt_tokens=mine.prompt_tokens,
@@ -432,6 +455,7 @@ class MixedWindow:
             held_s=mine.held_s,
             streamed=mine.streamed,
             acceptance=mine.acceptance if speculates else None,
+            adapter=adapter if model.engine.max_loras else None,
         )
 
 

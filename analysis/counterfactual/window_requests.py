@@ -26,7 +26,9 @@ class WindowRequests:
     transfer_s: FloatArray
     grammar_s: FloatArray
     otherwise_held_s: FloatArray
-    """Seconds in which the request was held back for other reasons, such as an adapter."""
+    """Seconds in which the request was held back for other reasons."""
+    adapter: NDArray[np.object_]
+    """(n,) the name of the request's LoRA adapter, or an empty string."""
     delivery_s: FloatArray
     streamed: BoolArray
     loaded: BoolArray

@@ -390,7 +390,6 @@ def test_only_the_first_engines_that_are_left_out_are_named() -> None:
 @pytest.mark.parametrize(
     ("beside", "reason"),
     [
-        ({"lora.max_loras": 4}, "LoRA"),
         ({"parallel.pipeline_parallel_size": 2}, "pipeline parallelism"),
         ({"scheduler.max_num_seqs": None}, "max_num_seqs"),
     ],

@@ -55,6 +55,8 @@ def _engines(draw: Any) -> EngineConfig:
         async_scheduling=draw(st.booleans()),
         num_speculative_tokens=draw(st.sampled_from([0, 0, 1, 3])),
         enforce_eager=draw(st.booleans()),
+        max_loras=draw(st.sampled_from([1, 2, 4])),
+        max_cpu_loras=4,
         step=replace(
             EIGHT_B_ON_H100,
             prefill_token_s=3.1e-4,
@@ -125,6 +127,7 @@ def _arrivals(draw: Any) -> Arrivals:
         cached_tokens=maybe(st.integers(0, 150)),
         frontend_s=maybe(st.one_of(st.floats(0.0, 0.2), st.just(float("nan"))), np.float64),
         held_s=maybe(st.floats(0.0, 0.3), np.float64),
+        adapter=maybe(st.integers(-1, 3)),
         priority=maybe(st.integers(-1, 2)),
         acceptance=maybe(st.floats(0.0, 1.0), np.float64),
         streamed=maybe(st.booleans(), np.bool_),
@@ -233,11 +236,24 @@ def test_the_reported_limit_is_the_reason_for_the_queue() -> None:
     assert loop.replay(ServerModel(engine=roomy), _traffic(3)).binds == "none"
 
 
-@pytest.mark.parametrize("edit", [{"max_loras": 2, "max_cpu_loras": 2}, {"kv_connector": True}])
-def test_an_unsupported_option_is_refused_by_the_loop(edit: dict[str, Any]) -> None:
-    model = ServerModel(engine=replace(EngineConfig(), **edit))
-    with pytest.raises(loop.NotReplayedError, match=next(iter(edit))):
+def test_an_unsupported_option_is_refused_by_the_loop() -> None:
+    model = ServerModel(engine=replace(EngineConfig(), kv_connector=True))
+    with pytest.raises(loop.NotReplayedError, match="kv_connector"):
         loop.replay(model, _traffic(3))
+
+
+def test_requests_with_an_adapter_need_an_engine_with_adapters() -> None:
+    with pytest.raises(loop.NotReplayedError, match="max_loras: 0; some requests have an adapter"):
+        loop.replay(ServerModel(), _traffic(3, adapter=np.array([-1, 0, 1])))
+
+
+def test_few_adapter_slots_make_requests_wait() -> None:
+    traffic = _traffic(adapter=np.arange(200) % 8)
+    few, many = (
+        loop.replay(ServerModel(engine=EngineConfig(max_loras=slots, max_cpu_loras=8)), traffic)
+        for slots in (2, 8)
+    )
+    assert few.queue_s.mean() > 5 * many.queue_s.mean()
 
 
 def test_engines_that_need_too_much_memory_are_refused() -> None:

@@ -32,6 +32,7 @@ from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fault import SimulatedFault
+from simulator.faults import world_of
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
@@ -45,27 +46,26 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 @cache
 def simulated(*causes: str, severity: float = 1.0) -> Dataset:
-    return run(
-        FleetConfig(
-            duration_s=float(ENDED_S),
-            seed=5,
-            replicas=1,
-            engine=EngineConfig(
-                max_num_seqs=64,
-                max_num_batched_tokens=2048,
-                kv_connector="kv_transfer" in causes,
-            ),
-            workload=Workload(rate_per_s=6.0),
-            faults=tuple(
-                SimulatedFault(
-                    cause=each,
-                    start_s=float(BEGAN_S),
-                    severity=severity if each == causes[0] else 1.0,
-                )
-                for each in causes
-            ),
-        )
+    config = FleetConfig(
+        duration_s=float(ENDED_S),
+        seed=5,
+        replicas=1,
+        engine=EngineConfig(
+            max_num_seqs=64,
+            max_num_batched_tokens=2048,
+            kv_connector="kv_transfer" in causes,
+        ),
+        workload=Workload(rate_per_s=6.0),
+        faults=tuple(
+            SimulatedFault(
+                cause=each,
+                start_s=float(BEGAN_S),
+                severity=severity if each == causes[0] else 1.0,
+            )
+            for each in causes
+        ),
     )
+    return run(replace(world_of(config), faults=config.faults))
 
 
 def recorded(
@@ -220,6 +220,7 @@ def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache()
         ("network_or_client", Metric.E2E),
         ("kv_transfer", Metric.QUEUE),
         ("grammar_compile", Metric.QUEUE),
+        ("lora_swap", Metric.QUEUE),
     ],
 )
 def test_a_single_cause_gets_the_whole_growth(cause: str, metric: Metric) -> None:
@@ -296,6 +297,36 @@ def test_two_causes_share_the_growth() -> None:
     pace, outputs = found.shares
     assert pace.value + outputs.value + found.unexplained.value == pytest.approx(1.0, abs=0.02)
     assert min(pace.value, outputs.value) > 0.2
+
+
+def test_a_slow_replica_also_slows_the_replica_that_gets_its_requests() -> None:
+    """The router sends most requests to the other replica. If the slow replica is reset, it gets
+    its usual share again."""
+    data = run(
+        FleetConfig(
+            duration_s=float(ENDED_S),
+            seed=5,
+            replicas=2,
+            engine=EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048),
+            workload=Workload(rate_per_s=18.0),
+            faults=(SimulatedFault(cause="noisy_neighbour", start_s=float(BEGAN_S), severity=1.5),),
+        )
+    )
+    (share,) = decide(
+        recorded(data, BEGAN_S, ENDED_S),
+        recorded(data, LEAD_S, BEGAN_S),
+        [proposed("noisy_neighbour", replica="sim-0")],
+        Tails(Metric.TTFT, SHARE, {}),
+    ).shares
+    assert share.value > 0.9
+
+
+def test_on_a_slower_server_requests_occupy_their_adapters_slots_longer() -> None:
+    """A replay that repeats the recorded waits for adapters would give the throttling no share."""
+    causes = [proposed("lora_swap", 0.9), proposed("gpu_throttling", 0.1)]
+    swap, throttling = decided(["lora_swap", "gpu_throttling"], causes, Metric.QUEUE).shares
+    assert swap.value + throttling.value > 0.9
+    assert throttling.value > 0.2
 
 
 @pytest.mark.parametrize("added", ["tenant_flood", "long_prompt_blocking"])
