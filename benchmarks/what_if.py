@@ -59,7 +59,7 @@ class WhatIfCase:
         return replace(self.engine, **values)  # type: ignore[arg-type]
 
 
-def drawn(seed: int, adapters: bool) -> WhatIfCase:
+def drawn(seed: int, adapters: bool = False) -> WhatIfCase:
     """Draw the load, the engine and the change of a case."""
     draw = random.Random(seed)
     seats = draw.choice([32, 64, 256])

@@ -19,3 +19,9 @@ def test_the_table_shows_coverage_beside_the_width() -> None:
     )
     width = next(line for line in lines if line.startswith("median width"))
     assert width.split()[-7] == "70.0%"
+
+
+def test_a_case_with_adapters_has_too_few_slots() -> None:
+    case = drawn(1, adapters=True)
+    assert 0 < case.engine.max_loras < len(case.adapters)
+    assert not drawn(1).engine.max_loras

@@ -49,10 +49,12 @@ def _for_the_fleet(line: str, end_s: int) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_the_commands_that_read_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_that_read_answer(
+    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The exit status is 0, or 1 for a finding. One test, so that one fleet is simulated."""
     url = f"sqlite:///{tmp_path}/tailspan.db"
-    end_s = store_fleet(url)
+    end_s = store_fleet(url, run_folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     (tmp_path / "budget.yaml").write_text(snippet("docs/budget.md", "yaml"))

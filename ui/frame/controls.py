@@ -361,7 +361,7 @@ def _baseline_chosen(zone: tzinfo) -> None:
 
 
 def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
-    ends = []
+    ends: list[int] = []
     for name, at in (("from", shown.from_unix_ns), ("to", shown.to_unix_ns)):
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
