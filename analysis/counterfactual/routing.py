@@ -51,7 +51,7 @@ def with_usual_servers(
     for name in np.unique(names):
         mine = np.flatnonzero((names == name) & ((counts_now > 0) | (counts_usual > 0)))
         if not counts_now[mine].all() or not counts_usual[mine].all():
-            continue  # an engine that was away tells nothing about the router
+            continue  # the router did not choose which engine was away
         now = counts_now[mine] / counts_now[mine].sum()
         before = counts_usual[mine] / counts_usual[mine].sum()
         is_usual = np.isin(mine, list(usual))
