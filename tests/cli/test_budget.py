@@ -150,7 +150,7 @@ def test_the_text_states_the_finding_and_the_way_out(
     assert "Queue overspends most, by 924 ms in the slowest 20 requests." in text
     assert "Unknown: before the model, network. No request has the span of" in text
     assert "So 200 ms of the budget of 500 ms is not compared." in text
-    assert "Queue must fall by 924 ms (95 %) to stay within its budget." in text
+    assert "Queue must fall by 924 ms (94.9 %) to stay within its budget." in text
     assert (
         "Predict a change: tailspan what-if --from 1763634000 --to 1763634600 --replicas 2" in text
     )
