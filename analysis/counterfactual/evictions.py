@@ -10,7 +10,7 @@ import numpy as np
 from analysis.counterfactual.factors import Factor, FactorKind
 from analysis.prefix_ladders import repeated_tokens
 from analysis.recorded_traffic import Recorded
-from replay.arrivals import FloatArray
+from replay.arrivals import BoolArray, FloatArray
 
 _MAX_KEPT: Final = 0.9
 """Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without
@@ -18,7 +18,7 @@ such a fault, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
-    *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
+    *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE, FactorKind.ROUTING),
 )
 """The kinds of factors that can evict prefixes. If a window has several of these factors, the first
 kind in this list counts as the cause."""
@@ -32,9 +32,9 @@ class Evictions(NamedTuple):
     """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
-    kept: float
-    """The share of repeated tokens that the cache contains in the window, divided by
-    `usually_kept`."""
+    kept: FloatArray
+    """(e,) the share of repeated tokens that the cache of each engine contains in the window,
+    divided by `usually_kept`, at most 1."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
@@ -46,19 +46,31 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
     ]
     if not places:
         return None
-    ratio, kept = _repeated(window)
-    _, usually_kept = _repeated(baseline)
+    cached, repeated = _repeated(window)
+    kept = _kept(cached, repeated, window.counted)
+    usually_kept = _kept(*_repeated(baseline), baseline.counted)
     if not kept < _MAX_KEPT * usually_kept:
         return None
-    return Evictions(places[0], ratio, usually_kept, kept / usually_kept)
+    of_engines = [
+        _kept(cached[rows], repeated[rows], window.counted[rows], otherwise=kept) / usually_kept
+        for rows in (each.rows for each in window.engines)
+    ]
+    ratio = repeated / np.maximum(window.column("prompt_tokens"), 1.0)
+    return Evictions(places[0], ratio, usually_kept, np.minimum(of_engines, 1.0))
 
 
-def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return the repeated share of each prompt, and the share of all repeated tokens that was
-    cached."""
+def _kept(
+    cached: FloatArray, repeated: FloatArray, counted: BoolArray, otherwise: float = 1.0
+) -> float:
+    """Return the share of the repeated tokens that was cached, or `otherwise` without such
+    tokens."""
+    whole = float(repeated[counted].sum())
+    return float(cached[counted].sum()) / whole if whole > 0 else otherwise
+
+
+def _repeated(recorded: Recorded) -> tuple[FloatArray, FloatArray]:
+    """Return the cached and the repeated tokens of each request: two arrays (n,)."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)
-    whole = float(repeated[recorded.counted].sum())
-    kept = float(cached[recorded.counted].sum()) / whole if whole > 0 else 1.0
-    return repeated / np.maximum(recorded.column("prompt_tokens"), 1.0), kept
+    return cached, repeated

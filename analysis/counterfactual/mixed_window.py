@@ -308,9 +308,9 @@ class MixedWindow:
         be new. Each request then gets the cached tokens of the baseline request whose prompt length
         has the same rank.
         """
-        kept = 1.0
+        kept = np.ones(len(mixed.at_s))
         if self._evictions is not None and self._evictions.factor not in to_reset:
-            kept = self._evictions.kept
+            kept = self._evictions.kept[mixed.engine]
         longer = [
             place for place, each in enumerate(self.factors) if each.kind is FactorKind.PROMPTS
         ]
@@ -337,7 +337,7 @@ class MixedWindow:
             place += self._chance.integers(-NEIGHBOURS // 2, NEIGHBOURS // 2, its.size)
             place = np.clip(place, 0, len(source.at_s) - 1)
             whole = source.prompt_tokens[place] if same_rank else lengths
-            ratio = kept * source.cached_tokens[place] / source.prompt_tokens[place]
+            ratio = kept[its] * source.cached_tokens[place] / source.prompt_tokens[place]
             cached[its] = np.rint(ratio * whole)
         return replace(mixed, cached_tokens=cached)
 

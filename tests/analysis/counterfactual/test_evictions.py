@@ -8,7 +8,17 @@ from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic
 from analysis.prefix_ladders import repeated_tokens
 from analysis.recorded_traffic import Recorded, recorded_of
 from analysis.window_replay import traffic_of
-from tests.analysis.counterfactual.test_shares import ranges, simulated
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from tests.analysis.counterfactual.test_shares import (
+    BEGAN_S,
+    ENDED_S,
+    LEAD_S,
+    ranges,
+    recorded,
+    simulated,
+)
 
 KEPT = 0.25
 BLOCKS, HITS, PACE = (
@@ -42,6 +52,24 @@ def test_a_cache_that_contains_less_of_the_repeated_tokens_has_evicted_them() ->
     assert found is not None
     assert found.factor == 3  # lost blocks are checked before more requests
     assert found.kept == pytest.approx(KEPT, abs=0.05)
+
+
+def test_an_engine_with_too_many_requests_evicts_more_than_the_others() -> None:
+    data = run(
+        FleetConfig(
+            duration_s=float(ENDED_S), seed=5, replicas=2, workload=Workload(rate_per_s=6.0)
+        )
+    )
+    table = data.request_table()
+    first = np.array(table["replica"].to_pylist()) == "sim-0"
+    cached = np.nan_to_num(table["cached_tokens"].to_numpy())
+    fewer = pa.array(np.floor(cached * np.where(first, KEPT, 1.0)).astype(np.int64))
+    table = table.set_column(table.column_names.index("cached_tokens"), "cached_tokens", fewer)
+    window, baseline = recorded(data, BEGAN_S, ENDED_S, table), recorded(data, LEAD_S, BEGAN_S)
+    found = evictions(window, baseline, [HITS, Factor(FactorKind.ROUTING)])
+    assert found is not None
+    assert found.factor == 1
+    assert found.kept == pytest.approx([KEPT, 1.0], abs=0.05)
 
 
 def test_without_a_factor_that_takes_blocks_nothing_is_evicted() -> None:
