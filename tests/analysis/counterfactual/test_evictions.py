@@ -6,7 +6,7 @@ from analysis.counterfactual.evictions import Evictions, evictions
 from analysis.counterfactual.factors import Factor, FactorKind
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic
 from analysis.prefix_ladders import repeated_tokens
-from analysis.recorded_traffic import Recorded, recorded_of
+from analysis.recorded_traffic import LEAD_S, Recorded, recorded_of
 from analysis.window_replay import traffic_of
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
@@ -14,7 +14,6 @@ from simulator.workload import Workload
 from tests.analysis.counterfactual.test_shares import (
     BEGAN_S,
     ENDED_S,
-    LEAD_S,
     ranges,
     recorded,
     simulated,
