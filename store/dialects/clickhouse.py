@@ -120,11 +120,33 @@ def prepare(engine: Engine, timeout_s: float) -> None:
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
-    """Add missing tables and columns."""
+    """Add missing tables and columns.
+
+    In a cluster, other servers may lack what this server has, so all statements are executed.
+    """
     cluster = connection.get_execution_options().get(_CLUSTER)
+    present = _codecs(connection)
     for table in metadata.sorted_tables:
-        for statement in tables.statements(table, cluster):
-            connection.exec_driver_sql(statement)
+        if cluster or table.name not in present:
+            for statement in tables.creating(table, cluster):
+                connection.exec_driver_sql(statement)
+    # An older version may have created a table meanwhile.
+    present = _codecs(connection)
+    for table in metadata.sorted_tables:
+        if cluster or not tables.codecs(table).items() <= present[table.name].items():
+            for statement in tables.changing(table, cluster):
+                connection.exec_driver_sql(statement)
+
+
+def _codecs(connection: Connection) -> dict[str, dict[str, str]]:
+    """How each column of each table is compressed."""
+    found: dict[str, dict[str, str]] = {}
+    for table, column, codec in connection.exec_driver_sql(
+        "SELECT table, name, compression_codec FROM system.columns"
+        " WHERE database = currentDatabase()"
+    ):
+        found.setdefault(table, {})[column] = codec
+    return found
 
 
 def inserting(engine: Engine, table: Table) -> Insert:

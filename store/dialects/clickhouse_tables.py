@@ -55,13 +55,19 @@ def whole_parts(keep_ns: int) -> str:
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 
 
-def statements(table: Table, cluster: str | None) -> list[str]:
-    """The statements that create a table and add missing columns."""
-    columns = [f"`{column.name}` {_type(column)}" for column in table.columns]
-    stored = [
-        f"{each} {_codec(table, column)}"
-        for each, column in zip(columns, table.columns, strict=True)
-    ]
+def codecs(table: Table) -> dict[str, str]:
+    """How each column is compressed, in the form in which ClickHouse shows it. ZSTD needs a quarter
+    less disk space than ClickHouse's default (decision 097)."""
+    instants = _instants(table)
+    return {
+        column.name: f"CODEC({'Delta(8), ' if column.name in instants else ''}ZSTD(1))"
+        for column in table.columns
+    }
+
+
+def creating(table: Table, cluster: str | None) -> list[str]:
+    """The statements that create a table."""
+    columns, stored = _columns(table), _stored_columns(table)
     row_version = f"bitNot({_NOW})" if table.info.get(KEEP_FIRST) else _NOW
     spread = f" ON CLUSTER {cluster}" if cluster else ""
     where, engine = local_name(table, cluster), "ReplacingMergeTree(row_version)"
@@ -88,25 +94,39 @@ def statements(table: Table, cluster: str | None) -> list[str]:
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="
             f" Distributed({cluster}, currentDatabase(), {where}, cityHash64(`{by}`))"
         )
-    for each, added in ((where, stored), (table.name, columns)) if cluster else ((where, stored),):
-        more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
-        made.append(f"ALTER TABLE {each}{spread} {more}")
-    # in a table of an older version, these codecs apply only to new and merged parts
-    codecs = ", ".join(
-        f"MODIFY COLUMN `{column.name}` {_codec(table, column)}" for column in table.columns
-    )
-    made.append(f"ALTER TABLE {where}{spread} {codecs}")
     return made
+
+
+def changing(table: Table, cluster: str | None) -> list[str]:
+    """The statements that add missing columns to a table of an older version, and set how its new
+    and merged parts are compressed."""
+    spread = f" ON CLUSTER {cluster}" if cluster else ""
+    where = local_name(table, cluster)
+    added = [(where, _stored_columns(table))]
+    if cluster:
+        added.append((table.name, _columns(table)))
+    made = []
+    for each, columns in added:
+        more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in columns)
+        made.append(f"ALTER TABLE {each}{spread} {more}")
+    modified = ", ".join(f"MODIFY COLUMN `{name}` {codec}" for name, codec in codecs(table).items())
+    made.append(f"ALTER TABLE {where}{spread} {modified}")
+    return made
+
+
+def _columns(table: Table) -> list[str]:
+    return [f"`{column.name}` {_type(column)}" for column in table.columns]
+
+
+def _stored_columns(table: Table) -> list[str]:
+    return [
+        f"{each} {codec}"
+        for each, codec in zip(_columns(table), codecs(table).values(), strict=True)
+    ]
 
 
 def _instants(table: Table) -> list[str]:
     return [column.name for index in table.indexes for column in index.columns]
-
-
-def _codec(table: Table, column: Column[object]) -> str:
-    """Return how a column is compressed. ZSTD needs a quarter less disk space than ClickHouse's
-    default (decision 097)."""
-    return f"CODEC({'Delta, ' if column.name in _instants(table) else ''}ZSTD(1))"
 
 
 def _type(column: Column[object]) -> str:
