@@ -328,36 +328,8 @@ def _release(
 
 
 @_compiled
-def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
-    −1."""
-    ahead = ends[which] if behind < 0 else jobs[behind].next
-    jobs[n].previous, jobs[n].next = behind, ahead
-    if behind < 0:
-        ends[which] = n
-    else:
-        jobs[behind].next = n
-    if ahead < 0:
-        ends[which + 1] = n
-    else:
-        jobs[ahead].previous = n
-
-
-@_compiled
-def _pop(jobs: Records, ends: IntArray, which: int) -> int:
-    n = ends[which]
-    ends[which] = jobs[n].next
-    if ends[which] < 0:
-        ends[which + 1] = -1
-    else:
-        jobs[ends[which]].previous = -1
-    return int(n)
-
-
-@_compiled
-def _unlink(jobs: Records, ends: IntArray, which: int, n: int) -> None:
-    """Remove a request from a list."""
-    behind, ahead = jobs[n].previous, jobs[n].next
+def _join(jobs: Records, ends: IntArray, which: int, behind: int, ahead: int) -> None:
+    """Make two requests neighbours in a list. −1 stands for the end of the list."""
     if behind < 0:
         ends[which] = ahead
     else:
@@ -366,6 +338,21 @@ def _unlink(jobs: Records, ends: IntArray, which: int, n: int) -> None:
         ends[which + 1] = behind
     else:
         jobs[ahead].previous = behind
+
+
+@_compiled
+def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
+    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
+    −1."""
+    ahead = ends[which] if behind < 0 else jobs[behind].next
+    _join(jobs, ends, which, behind, n)
+    _join(jobs, ends, which, n, ahead)
+
+
+@_compiled
+def _unlink(jobs: Records, ends: IntArray, which: int, n: int) -> None:
+    """Remove a request from a list."""
+    _join(jobs, ends, which, jobs[n].previous, jobs[n].next)
 
 
 @_compiled
@@ -644,7 +631,8 @@ def _begin_step(
     engine.decided_s = engine.start_s if ahead else start
     late_seats = engine.just_ended if ahead else 0
     while ends[_COMING] >= 0 and jobs[ends[_COMING]].handed_s <= engine.decided_s:
-        n = _pop(jobs, ends, _COMING)
+        n = ends[_COMING]
+        _unlink(jobs, ends, _COMING, n)
         jobs[n].queued_s = engine.decided_s
         _wait(options, engine, jobs, ends, n, False)
     n = ends[_WAITING] if options.adapters > 0 else -1
