@@ -444,8 +444,10 @@ class MixedWindow:
         self, mine: WindowRequests, engine: RecordedEngine, model: ServerModel
     ) -> Arrivals:
         speculates = engine.arrivals.acceptance is not None
-        names, adapter = np.unique(mine.adapter, return_inverse=True)
-        adapter[names[adapter] == ""] = -1
+        adapter = None
+        if model.engine.max_loras:
+            names, adapter = np.unique(mine.adapter, return_inverse=True)
+            adapter[names[adapter] == ""] = -1
         return Arrivals(
             received_s=np.maximum(mine.at_s + self.window.recorded.lead_s, 0.0),
             prompt_tokens=mine.prompt_tokens,
@@ -455,7 +457,7 @@ class MixedWindow:
             held_s=mine.held_s,
             streamed=mine.streamed,
             acceptance=mine.acceptance if speculates else None,
-            adapter=adapter if model.engine.max_loras else None,
+            adapter=adapter,
         )
 
 
