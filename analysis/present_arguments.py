@@ -39,10 +39,7 @@ def latest_change(
         starts: the starts of the engines until the end of the range.
         last_sampled: the time of the latest sample of each engine in the range (unix ns).
     """
-    of_engine: dict[EngineKey, list[EngineStart]] = defaultdict(list)
-    for start in starts:
-        of_engine[start.replica, start.engine].append(start)
-    of_kind = {key: runs(mine) for key, mine in of_engine.items()}
+    of_kind = runs_by_engine(starts)
     newest_ns = max(last_sampled.values(), default=0)
     running = {
         key for key, at_ns in last_sampled.items() if newest_ns - at_ns <= int(STALE_S * _NS)
@@ -61,11 +58,15 @@ def latest_change(
     return max(found, default=None)
 
 
-def runs(starts: Sequence[EngineStart]) -> list[list[EngineStart]]:
-    """The starts of one engine in order of time, divided where the arguments, the version of vLLM
+def runs_by_engine(starts: Sequence[EngineStart]) -> dict[EngineKey, list[list[EngineStart]]]:
+    """The starts of each engine in order of time, divided where the arguments, the version of vLLM
     or the GPUs changed."""
-    ordered = sorted(starts, key=lambda each: each.at_unix_ns)
-    return [list(mine) for _, mine in groupby(ordered, key=_kind)]
+    of_engine: dict[EngineKey, list[EngineStart]] = defaultdict(list)
+    for start in sorted(starts, key=lambda each: each.at_unix_ns):
+        of_engine[start.replica, start.engine].append(start)
+    return {
+        key: [list(same) for _, same in groupby(mine, key=_kind)] for key, mine in of_engine.items()
+    }
 
 
 def _restarted(before: EngineStart, after: EngineStart) -> ArgumentChange:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.access.evidence import require_all_tenants
-from analysis.present_arguments import EngineKey, latest_change, runs
+from analysis.present_arguments import EngineKey, latest_change, runs_by_engine
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
@@ -360,16 +360,18 @@ def _parts(
     """The parts of each engine that have requests, in order of time. Without `in_parts`, each
     engine has one part."""
     received_ns = requests["received_unix_ns"].to_numpy()
+    runs = runs_by_engine(starts)
     found = {}
     for key, rows in _rows_by_engine(requests).items():
-        mine = [each for each in starts if (each.replica, each.engine) == key]
-        same = runs(mine) if in_parts and mine else [mine]
+        same = runs.get(key, [[]])
+        if not in_parts:
+            same = same[-1:]
         begins = [0, *(each[0].at_unix_ns for each in same[1:])]
         for of_part, from_ns, to_ns in zip(same, begins, [*begins[1:], 2**63 - 1], strict=True):
             at_ns = received_ns[rows]
             own = rows[(at_ns >= from_ns) & (at_ns < to_ns)]
             if own.size:
-                newest = max(of_part, key=lambda each: each.at_unix_ns, default=None)
+                newest = of_part[-1] if of_part else None
                 found[_PartKey(*key, from_ns)] = _Part(newest, to_ns, own)
     return found
 
