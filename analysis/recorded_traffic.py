@@ -301,7 +301,8 @@ def _since_change(
     """The part of the window in which all engines have their present arguments. Return None if it
     is the whole window.
 
-    The part begins `LEAD_S` after the change. Requests since the change are replayed before it.
+    The part begins `LEAD_S` after the change. Requests received between the change and the start of
+    the part are also replayed, but not counted.
     """
     mine = [each for each in starts if replica in (None, each.replica)]
     change = latest_change(mine, _last_sampled(samples))
@@ -349,7 +350,7 @@ class _Part(NamedTuple):
     """The part of a window in which an engine had the same arguments."""
 
     start: EngineStart | None
-    """The latest start in the part."""
+    """The latest engine start in the part, or None if no start was reported."""
     to_unix_ns: int
     rows: IntArray
 

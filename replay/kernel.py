@@ -391,8 +391,8 @@ def _before(jobs: Records, n: int, other: int) -> bool:
 def _wait(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, again: bool
 ) -> None:
-    """Insert a request into the queue. A preempted request is inserted at the head, behind requests
-    that wait for an adapter slot."""
+    """Insert a request into the queue. Without priorities, a preempted request goes before all
+    others except the skipped requests at the head, which wait for an adapter slot."""
     behind = ends[_WAITING + 1]
     if options.by_priority:
         while behind >= 0 and _before(jobs, n, behind):

@@ -51,7 +51,7 @@ def obstacle(file: Path) -> str | None:
 
 
 def _kind(path: Path, *, follow: bool) -> str | None:
-    """What a path is, or None if it is missing or cannot be read."""
+    """Return the kind of file at a path, or None if the path is missing or cannot be read."""
     try:
         mode = path.stat(follow_symlinks=follow).st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""Shares as percentages. Pure."""
+"""Format shares as percentages. Pure."""
 
 from math import floor, log10
 from typing import Final

@@ -1,4 +1,4 @@
-"""The engine that serves each request if the routing, or the servers, are as in the baseline. Pure.
+"""Compute which engine serves each request after the routing or an engine is reset. Pure.
 
 Most routers send fewer requests to a slow engine, and the other engines get these requests.
 """
@@ -14,7 +14,8 @@ from replay.arrivals import IntArray
 def in_baseline_shares(
     requests: WindowRequests, baseline: WindowRequests, engines: int
 ) -> IntArray:
-    """Assign the requests to the engines in turn, in the baseline's shares: (n,) engines."""
+    """Return the engine of each request: (n,). The engines take turns, and each engine gets the
+    same share of the requests as in the baseline."""
     counts = np.bincount(baseline.engine, minlength=engines)
     numbers = np.ceil(counts / counts.sum() * len(requests.at_s)).astype(np.int64)
     turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
@@ -30,7 +31,7 @@ def with_usual_servers(
     usual: Collection[int],
     chance: np.random.Generator,
 ) -> IntArray:
-    """Give some engines the share of the requests that they had in the baseline: (n,) engines.
+    """Return the engine of each request if some engines get their share of the baseline: (n,).
 
     Random requests move from engines with too many requests to engines with too few. Requests of
     the baseline already have the baseline's engines, so they do not move.
