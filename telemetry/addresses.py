@@ -14,8 +14,8 @@ INSECURE_KEY: Final = "insecure_credentials"
 `__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Maps each address that stands for all addresses to a loopback address of the same family. Python
-accepts no IPv4 connections on `::`."""
+"""Maps each wildcard address to the loopback address of the same family. A Python server that
+listens on `::` accepts no IPv4 connections."""
 
 
 def is_loopback(host: str | None) -> bool:
@@ -57,6 +57,6 @@ def masked(url: str) -> str:
 
 
 def authority(host: str, port: int) -> str:
-    """The `HOST:PORT` with which a client on this machine reaches a server."""
+    """The `HOST:PORT` that a client on this machine uses to reach a server."""
     host = _LOOPBACK.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

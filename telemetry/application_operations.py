@@ -1,4 +1,4 @@
-"""What an application did around its calls to a model.
+"""The operations of an application (agents, tools, retrievals) around its calls to a model.
 
 A row contains no prompt and no name of a tool. Compare times only within one `process`, because the
 clocks of different processes may differ.
@@ -37,14 +37,14 @@ NAMED: Final = {
     "retrieval": Operation.RETRIEVAL,
     "validation": Operation.VALIDATION,
 }
-"""The operation of each `gen_ai.operation.name`. `validation` and `formatting` are Tailspan's own.
+"""The operation of each `gen_ai.operation.name`. Tailspan adds `validation` and `formatting`.
 
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum stored operations of a trace (about 50 kB). At the maximum, operations may be missing.
-The application's time around a model call is then unknown."""
+"""Maximum number of stored operations per trace (about 50 kB). A trace with this many operations
+may be incomplete, so the application's time around its model calls is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The data for a bill, as columns: engine time, billed requests and energy. Pure.
 
 A span is a time range of one engine or GPU, with the first and the last value of each counter. A
-cell contains all requests of one hour with the same labels.
+cell contains the sums over all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""A gap between two samples that is longer than this (seconds) is not billed, because the engine
-may not have run."""
+"""If two consecutive samples are further apart than this (seconds), the time between them is not
+billed, because the engine may not have run."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""The coefficients γ, α, κ, β, δ, λ of the step model."""
+"""The coefficients γ, α, κ, β, δ, λ of the step model (`EngineSample`)."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
 """The fields of a request that are summed in a cell: engine seconds and tokens."""
@@ -42,7 +42,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSpans:
-    """Spans of engine counters. Span i belongs to the counters `counts[which[i]]`.
+    """Spans of engine counters. `counts[which[i]]` identifies the counters of span i.
 
     A span lies within a minute or an hour, without a gap above GAP_S. `first` and `last` have a
     column for each counter in WORK. A counter that was not reported is NaN. `coefficients` has a
@@ -77,8 +77,8 @@ class EngineCounterSpans:
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergySpans:
-    """Spans of GPU energy counters, as in `EngineCounterSpans`. Span i belongs to `gpus[which[i]]`,
-    a pair of replica and GPU."""
+    """Spans of GPU energy counters, as in `EngineCounterSpans`. `gpus[which[i]]` is the replica and
+    the GPU of span i."""
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
@@ -105,7 +105,7 @@ class GpuEnergySpans:
 
 @dataclass(frozen=True, slots=True)
 class BillingCells:
-    """Sums of requests with the same labels and hour.
+    """Sums over the requests with the same labels and hour.
 
     Cell i has the labels `labels[group[i]]`, in the order of `by`, and begins at `hour_unix_s[i]`.
     `reported` is the number of requests that report an amount. A request that runs across the end
@@ -121,7 +121,7 @@ class BillingCells:
     reported: Mapping[str, FloatArray]
 
     def have(self, equals: Mapping[str, str | None]) -> BoolArray:
-        """Whether each cell has these labels."""
+        """Return for each cell whether it has these labels."""
         wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
@@ -153,8 +153,8 @@ class BillingData:
     after the range are included, because their loading may lie in the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether requests that run across the end of an hour are divided. It is false if the rows of
-    requests were deleted."""
+    """Whether requests that run across the end of an hour are divided between the hours. It is
+    false if the rows of requests were deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0

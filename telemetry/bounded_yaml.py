@@ -1,8 +1,8 @@
 """Parse YAML, and limit the size to which its aliases expand.
 
-An alias repeats a value without a copy. With aliases of aliases, a file of 400 bytes describes a
-value of gigabytes. PyYAML copies the repeated value if it is merged (`<<`), and `repr` writes it
-out.
+A YAML alias (`*name`) repeats an earlier value. Nested aliases expand a file of 400 bytes to
+gigabytes. PyYAML copies an aliased value that is merged with `<<`, and `repr` writes out every
+repetition.
 """
 
 from itertools import chain
@@ -40,9 +40,10 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """At least the number of characters of a node without aliases, up to the limit."""
+    """The number of characters of a node after its aliases are expanded. Above the limit, the limit
+    plus 1."""
     if node not in known:
-        known[node] = MAX_EXPANDED_CHARACTERS + 1  # for a node that contains itself
+        known[node] = MAX_EXPANDED_CHARACTERS + 1  # a node that contains itself is infinitely large
         if isinstance(node, yaml.ScalarNode):
             size = 1 + len(node.value)
         else:

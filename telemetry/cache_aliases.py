@@ -30,9 +30,9 @@ class CacheNames:
         headers: response headers with the result, in lower case.
         milliseconds: span attributes in milliseconds. Their sum is the duration of the lookup.
         kind: the kind of the cache. It is None if the status or the similarity determines the kind.
-        similarity_alone: the result if a span has a similarity but no status.
-        models_only: whether to read the headers only in responses of models, because other servers
-            also send them.
+        similarity_alone: the result to store if a span has a similarity but no status.
+        models_only: whether to read the headers only in responses of models. Servers without a
+            model also send them.
     """
 
     cache: str
@@ -143,7 +143,7 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
     # Kong and Portkey: the caller requested a new answer
     "bypass": CacheStatus(CacheResult.BYPASS),
     "refresh": CacheStatus(CacheResult.BYPASS),
-    # TrueFoundry: the lookup failed, and the model was called
+    # TrueFoundry: the lookup failed, so the model was called
     "error": CacheStatus(CacheResult.BYPASS),
 }
 """The documented statuses, in lower case, with blanks in place of `-` and `_`."""

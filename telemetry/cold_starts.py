@@ -235,7 +235,8 @@ PARTS: Final = (
     *("imports", "config", "engine_process", "workers", "device", "weights"),
     *("unsplit", "compile", "kv_cache", "warm_up", "server"),
 )
-"""The parts in order of time. Compilation, KV cache and warm-up can alternate."""
+"""The parts in order of time. Compilation, the allocation of the KV cache and warm-up can
+alternate."""
 
 
 MAX_LATER_NS: Final = 5 * 10**9

@@ -1,19 +1,20 @@
-"""The time that alerts and retention use.
+"""A clock for alerts and retention that detects jumps of the system clock.
 
 It is the system clock, unless the timestamps of senders contradict the system clock. NTP, a user or
 a paused virtual machine can cause a jump of the system clock. After a jump there are two
 candidates. The first candidate is the system clock. The second is the held time, which continues
 with the time since boot. The senders' timestamps decide between the two candidates:
-- A sender does not vote if its timestamps jumped too, because it uses the system clock.
+- A sender does not vote if its timestamps jumped together with the system clock, because it uses
+  the same clock.
 - Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
 - Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
 At the start of Tailspan, the system clock is compared with the newest stored data. The clock is in
 doubt if it is more than `GAP_NS` ahead of this data, or behind this data. The system clock is used
-unless the timestamps of most senders are shortly after that data. Deletion cannot be undone, so it
-uses `deletable_unix_ns`. This time never goes back. It stops while it is ahead of the current time.
-It advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at most one
-additional minute of data per minute.
+unless the timestamps of most senders follow shortly after that data. Deletion cannot be undone, so
+it uses `deletable_unix_ns`. This time never goes back. It stops while it is ahead of the current
+time. It advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at most
+one additional minute of data per minute.
 
 Thread-safe.
 """
@@ -40,10 +41,10 @@ GAP_NS: Final = 3_600 * SECOND_NS
 """At the start, the system clock may be this much ahead of the newest stored data."""
 BEHIND_NS: Final = 60 * SECOND_NS
 """At the start, the system clock may be this much behind the newest stored data. A stored timestamp
-is at most a second after its arrival (collector/rows/sender_clocks.py)."""
+can be up to a second later than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. With 1, `deletable_unix_ns`
-could never catch up."""
+"""Maximum speed of `deletable_unix_ns`, as a multiple of real time. It exceeds 1, so that
+`deletable_unix_ns` can catch up after a stop."""
 MAX_SENDERS: Final = MAX_TRACKED
 
 
@@ -59,7 +60,7 @@ class _Sender:
     arrival."""
     received_ns: int
     before_ns: int | None = None
-    """The offset before the jump, or None if the sender is new since the jump."""
+    """The offset before the jump, or None if the sender's first message arrived after the jump."""
     since_jump: bool = True
 
 
@@ -94,7 +95,7 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """How far the system clock is ahead of this clock."""
+        """The nanoseconds by which the system clock is ahead of this clock."""
         with self._lock:
             self._update()
             return self._system_ns - self._offset_ns
@@ -124,8 +125,8 @@ class CorroboratedClock:
         """Record the newest uncorrected timestamp of a message that has just arrived from a named
         sender.
 
-        Beyond `MAX_SENDERS`, a new sender replaces the sender that was silent longest. While the
-        clock is in doubt, a new sender is ignored instead.
+        Beyond `MAX_SENDERS`, a new sender replaces the sender that was silent for the longest time.
+        While the clock is in doubt, a new sender is ignored instead.
         """
         with self._lock:
             self._update()

@@ -2,7 +2,7 @@
 
 A series contains the samples of one engine or GPU from one process with one start time. No increase
 is computed across a restart. If a counter decreases within a series, it was reset, and the increase
-is unknown. A span is the first and the last sample of a series in a minute or an hour.
+is unknown. A span is a minute or an hour of a series, with its first and its last sample.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def series_numbers(*columns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """n samples or n spans, sorted by series and time.
+    """n samples or n spans, sorted by series, then by time.
 
     Attributes:
         order: (n,) the indices of the sorted samples or spans in the original columns.
@@ -135,8 +135,8 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """The index of each span in the columns, followed by the index of the span before each
-        interval: (n + m,)."""
+        """For each span and each interval, an index into the columns: (n + m,). For a span, it is
+        the span's own index. For an interval, it is the index of the span before the interval."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Convert frozen dataclasses to JSON text and back. Pure.
 
-`read` is strict, because the text may be from a damaged database or a different version of
-Tailspan.
+`read` rejects every deviation, because the text may be from a damaged database or a different
+version of Tailspan.
 """
 
 import json

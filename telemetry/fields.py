@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""The kind of a number. Counts are whole numbers, ratios are at most 1, and only scores may be
+"""The kind of a number. A count is a whole number, a ratio is at most 1, and only a score may be
 negative."""
 
 

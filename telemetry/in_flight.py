@@ -1,7 +1,7 @@
 """A server's newest report of a request that has not ended.
 
-Latencies only grow. So if a request in flight misses a latency objective, it also misses the
-objective when it ends.
+A latency only grows while a request runs. So if a request in flight misses a latency objective, it
+also misses the objective when it ends.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds. It is the interval at which servers export
+"""Minimum age of a reported request, in seconds. It equals the interval at which servers export
 rows."""
 
 

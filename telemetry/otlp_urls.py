@@ -1,5 +1,5 @@
-"""The collector's addresses for the explorer's instructions. `tailspan up` sets the environment
-variables."""
+"""Read the collector's addresses, which the explorer shows in its instructions. `tailspan up` sets
+these environment variables."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -19,5 +19,6 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def prevent() -> None:
-    """Let this process import no pandas from now on. Not for a process that runs Streamlit."""
+    """Prevent the import of pandas in this process from now on. Do not call this in a process that
+    runs Streamlit."""
     sys.meta_path.insert(0, _WithoutPandas())

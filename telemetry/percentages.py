@@ -4,13 +4,14 @@ from math import floor, log10
 from typing import Final
 
 _ROUNDING: Final = 1e-9
-"""A smaller distance from 0 or 100 %, in percent, is a rounding error."""
+"""If the distance of a percentage from 0 or 100 is smaller than this, it is a rounding error."""
 
 
 def percent(ratio: float, decimals: int = 1, unit: str = "%") -> str:
-    """Format a ratio with at least two digits of its distance from 0 or 100 %, such as 99.96%.
+    """Format a ratio as a percentage, such as 99.96%. Show at least two significant digits of the
+    distance from 0 or 100 %.
 
-    A ratio other than 0 is never 0 %, and a ratio other than 1 is never 100 %.
+    Only the ratio 0 becomes 0 %, and only the ratio 1 becomes 100 %.
 
     Args:
         decimals: the minimum number of decimals.

@@ -1,7 +1,8 @@
 """Parse prefix ladders, which show which requests begin with the same tokens. Pure.
 
-A ladder begins with the tokens per KV-cache block, such as `16:`. The rest has four characters for
-each rung. The first rung is the empty prompt. The next rungs are the prefixes that end at
+A ladder is a text. It begins with the number of tokens per KV-cache block, such as `16:`. Then it
+has a digest of four characters (a rung) for each of several prefixes of the prompt. The first rung
+is the digest of the empty prompt. The next rungs are the digests of the prefixes that end at
 `POSITIONS`. If two requests have equal rungs up to a position, their tokens are the same up to this
 position. The plugin computes the ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
@@ -36,7 +37,7 @@ class Ladders:
     offsets: NDArray[np.int64]
     """(n + 1,) The rungs of request i are `rungs[offsets[i]:offsets[i + 1]]`."""
     rungs: NDArray[np.uint32]
-    """(m,) the rungs of all requests. A number stands for a rung's four characters."""
+    """(m,) the rungs of all requests. Each different rung has its own number."""
 
 
 def is_ladder(text: str) -> bool:

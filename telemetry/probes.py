@@ -1,7 +1,8 @@
-"""A probe: one request from the prober to an endpoint, measured by the prober.
+"""A probe: one request that the prober sends to an endpoint, and the times that the prober
+measures.
 
-The server also reports the request, with the tenant `PROBE_TENANT`. Queries leave out this tenant
-by default.
+The server also reports the request, with the tenant `PROBE_TENANT`. By default, queries exclude
+this tenant.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class ProbeOutcome(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CACHED = "cached"
-    """A cache answered, so the durations are not the model's durations."""
+    """A cache sent the answer, so the durations are not the durations of the model."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"

@@ -105,7 +105,7 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """The number as an exact decimal number. In floats, 0.07 × 100 is slightly above 7."""
+    """The number as an exact decimal number. As floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 

@@ -82,12 +82,12 @@ class RequestRows(Sequence[RequestTimeline]):
 
     @classmethod
     def of(cls, requests: Iterable[RequestTimeline]) -> "RequestRows":
-        """Convert requests to rows. A `RequestRows` is returned unchanged."""
+        """Convert requests to a `RequestRows`. A `RequestRows` is returned unchanged."""
         return requests if isinstance(requests, cls) else cls(list(map(row_of, requests)))
 
     @classmethod
     def joined(cls, several: "Sequence[RequestRows]") -> "RequestRows":
-        """Concatenate rows."""
+        """Concatenate several `RequestRows`."""
         if len(several) == 1:
             return several[0]
         rows = [row for each in several for row in each.rows]

@@ -55,8 +55,8 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a request was measured. It was measured at the HTTP edge, in the engine, at the edge
-    and in the engine, or at the client. Only a client's measurement includes the network."""
+    """The place where a request was measured: the HTTP edge, the engine, both, or the client. Only
+    a client's measurement includes the network."""
 
     HTTP = "http"
     ENGINE = "engine"
@@ -82,21 +82,20 @@ PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s
 - prefills of other requests
 - decodes of other requests
 - preemption, until the discarded work is computed again
-- step time that no scheduled work explains
-"""
+- step time that no scheduled work explains"""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`. In each part, the request waits for one of the following:
+"""The parts of `queue_s`. In each part, the request waits for one of these:
 - a place in the batch
 - KV-cache blocks
 - token budget
 - the request's own adapter, cache or grammar
-- the end of the current step
-"""
+- the end of the current step"""
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
-"""The parts of `queue_held_s` for which the reason is known. The KV cache or the grammar is not
-ready, or the adapter has no slot. An engine can also be paused, but this reason has no part."""
+"""The parts of `queue_held_s` with a known reason: the KV cache or the grammar is not ready, or the
+adapter has no slot. The time in which the engine is paused belongs to `queue_held_s` but to none of
+its parts."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 
@@ -719,10 +718,10 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """The total time of a part, such as preemption, in prefill and decode.
+    """The seconds of a part, such as preemption, summed over prefill and decode.
 
-    It is None if the time in one of the two phases is unknown. Without a decode, it is the time in
-    prefill.
+    The sum is None if the value of one of the two phases is unknown. For a request without decode,
+    it is the value of prefill.
     """
     if decode_s is None:
         return in_prefill_s

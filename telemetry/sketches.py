@@ -2,10 +2,10 @@
 
 Bin b of the grid contains durations above γ^(b−1) and up to γ^b seconds, with γ = 101/99. The grid
 has 115 bins per decade, from a nanosecond to 31 years. The grid never changes, so stored bins keep
-their meaning. The bounds are computed with integers, and a bin is found by a search. Logarithms are
-not used, because their last digit depends on the processor. Adding a duration takes 0.5 µs. Adding
-a column takes 0.07 µs per duration (benchmarks/sketches.py). Source: DDSketch, Masson et al., VLDB
-2019, arXiv 1908.10693.
+their meaning. The bounds are computed with integers, and the bin of a duration is found by a binary
+search. A logarithm would be inexact, because its last digit depends on the processor. Adding a
+duration takes 0.5 µs. Adding a column takes 0.07 µs per duration (benchmarks/sketches.py). Source:
+DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
 from bisect import bisect_left
@@ -66,7 +66,7 @@ def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def estimate_s(bin_: int) -> float:
-    """The estimate for a bin, 2γ^b/(γ + 1), which is within 1 % of all its durations."""
+    """The estimate for all durations of a bin, 2γ^b/(γ + 1). It is within 1 % of each of them."""
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)
 
 

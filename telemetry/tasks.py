@@ -12,8 +12,8 @@ class Task:
 
     Attributes:
         name: its name in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. Senders should then use a
-            different collector.
+        vital: whether telemetry is lost while the component fails. While a vital component fails,
+            senders should use a different collector.
         quiet_s: the longest normal time between two successes, or None if the component works on
             demand.
         problem: why the last attempt failed, such as the exception's type.
