@@ -28,15 +28,16 @@ class Prefixes:
     """(n + 1,) index of the first segment of each of the n requests. The final element is m, the
     number of segments."""
     keys: IntArray
-    """(m,) the key of each segment. A key is any integer."""
+    """(m,) the key of each segment, any integer."""
     end_tokens: IntArray
     """(m,) number of tokens from the prompt's start to the segment's end, ascending within a
     request."""
     common: BoolArray | None = None
-    """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
-    request belong to different users. All copies share the common segments. Any other segment is
-    shared only by copies with the same number, for example by the first copies of several requests.
-    If `common` is None, all copies of a request have equal prompts."""
+    """(m,) whether the segment is common to many users, such as a system prompt. All copies of a
+    request share its common segments. Each copy of a request belongs to a different user, so two
+    copies of one request do not share the other segments. The first copies of several requests do
+    share them, if the original requests do. If `common` is None, all copies of a request have equal
+    prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -130,8 +131,8 @@ class Arrivals:
     end's work. The queue time includes these seconds. Default: 0."""
     adapter: IntArray | None = None
     """(n,) number of the request's LoRA adapter, or −1. A request waits while the running requests
-    use `max_loras` other adapters. The replay does not model how long an adapter loads. Default:
-    −1."""
+    already use `max_loras` other adapters. The replay does not model how long an adapter loads.
+    Default: −1."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

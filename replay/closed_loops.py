@@ -1,8 +1,8 @@
 """Detect waiting clients: clients that send the next request only after the previous response.
 
-If the server becomes slower, waiting clients send fewer requests per second. The recorded arrival
-times of waiting clients are therefore not valid for a changed server. The clients of a tenant are
-treated as waiting clients if four conditions hold:
+If the server becomes slower, waiting clients send fewer requests per second. A replay of a changed
+server must therefore not use their recorded arrival times. The clients of a tenant are treated as
+waiting clients if four conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. If requests
   arrive independently of each other (Poisson arrivals), the variance of this number equals its

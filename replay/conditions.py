@@ -1,4 +1,4 @@
-"""Store the stalls and slowdowns of a recording's servers, so that a replay can repeat them.
+"""Store the stalls and slowdowns of the recorded servers, so that a replay can repeat them.
 
 Pure.
 """

@@ -20,8 +20,8 @@ JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved.
 
 To increase the rate, recorded requests are copied, as if there were more users. The copies are
-moved, so that they do not arrive together with the originals. The limit is short, so the recorded
-changes of the rate over time are preserved. A copy keeps only the original's system prompt. The
+moved, so that they do not arrive together with the originals. The limit is short, so that changes
+of the recorded rate over time are preserved. A copy keeps only the original's system prompt. The
 rest of its prompt belongs to another user (`Prefixes.common`).
 """
 
@@ -127,8 +127,7 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the router may send a request to an engine that did not serve it in the
-        recording."""
+        """Whether the router may send a request to a different engine than in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 

@@ -119,7 +119,7 @@ class ReplayEngine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self._leaving: dict[int, Job] = {}
-        """Running jobs that are aborted at the end of the step, by job number."""
+        """Running jobs to abort at the end of the current step, by job number."""
         self.blocked = Blocked()
         """Seconds of the steps during which the queue was blocked, by the limit that blocked it."""
         self._longest_step_s = 0.0
@@ -233,8 +233,7 @@ class ReplayEngine:
 
         Returns:
             The job if it was not in the batch and is therefore already aborted. None if it is in
-                the
-            batch.
+            the batch.
         """
         for jobs in (self._coming, self._held, self._waiting):
             for job in jobs:
@@ -400,9 +399,7 @@ class ReplayEngine:
 
     def _find_lost_blocks(self) -> bool:
         """Make lost blocks available again, so that a single request always finds enough blocks.
-
-        Return False if no blocks are lost.
-        """
+        Return False if no blocks are lost."""
         if not self.kv.pinned:
             return False
         self.lost_blocks = max(0, min(self.lost_blocks, self.kv.pinned) - 64)
@@ -554,8 +551,8 @@ class ReplayEngine:
     def _aborted(self, done: list[Job]) -> list[Job]:
         """Remove the jobs to abort from the decoding or prefilling jobs, and return them.
 
-        A preempted job is not in the batch, so it is aborted later: at the end of the next step
-        that computes it.
+        A preempted job is not in the batch, so it is aborted only at the end of the next step that
+        computes it.
         """
         if not self._leaving:
             return []

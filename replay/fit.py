@@ -1,11 +1,11 @@
 """Fit the replay's model of a server to the samples and requests that the server reported.
 
-Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
-model of a time window has the medians of these coefficients. They are scaled so that the model
-predicts the window's total busy time exactly. The window is divided into intervals of equal length.
-Each interval has a pace: its busy time divided by the predicted busy time. The engine also reports
-the typical error of its step model for a single step. The random deviations of single steps are
-computed from this error.
+Pure. Each engine sample contains the coefficients of the step model that the plugin has fitted. The
+step model of a time window uses the medians of these coefficients, all multiplied by one factor.
+With this factor, the model predicts the window's total busy time exactly. The window is divided
+into intervals of equal length. Each interval has a pace: its busy time divided by the predicted
+busy time. The engine also reports the typical error of its step model for a single step. The random
+deviations of single steps are computed from this error.
 """
 
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ class Billed(NamedTuple):
     stalls, is computed from these sums."""
 
     each: float = 0.0
-    """The noise factor / the number of sequences, summed over all steps."""
+    """Sum over all steps of (noise factor / number of sequences)."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
@@ -27,8 +27,8 @@ class StepSums(NamedTuple):
     scale: float
     """Sum of the noise factors of all steps."""
     scale_steps: float
-    """The noise factor · the index of the step, summed over all steps. From this sum, the time to
-    read a decode's context is computed. The context grows by one token per step."""
+    """Sum over all steps of (noise factor · index of the step). The time to read a decode's context
+    is computed from this sum, because the context grows by one token per step."""
     billed: "Billed"
 
 

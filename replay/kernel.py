@@ -116,8 +116,9 @@ ENGINE: Final = np.dtype(
 """A replica. `decodes`: number of decoding requests. `context`: sum of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall or a change of pace. For a stall, `value` is its duration (negative if `Stall.in_full` is
-True). For a change of pace, `value` is the factor."""
+"""A stall or a change of pace. For a stall, `value` is its duration. The value is negative if the
+whole duration is added to the next step (`Stall.in_full`). For a change of pace, `value` is the
+factor."""
 
 
 def _compiled(function: _Function) -> _Function:

@@ -1,9 +1,10 @@
 """Simulate sequences that decode one token per step, in O(1) per step for any number of sequences.
 Pure.
 
-All sequences get one token in each step, so a sequence's number of output tokens is a difference of
-two step counts. A sequence needs a new block at a fixed value of (step count modulo block size).
-The time that other sequences add to a sequence's steps is a difference of two running sums.
+All sequences get one token in each step. So the number of output tokens of a sequence is the
+difference of two step counts. A sequence needs a new block whenever the step count modulo the block
+size has a fixed value. The time that other sequences add to a sequence's steps is the difference of
+two running sums.
 """
 
 import heapq
@@ -124,7 +125,7 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the time of the steps since it joined. `context_tokens` is
+        """Add to the job its shares of the time of all steps since it joined. `context_tokens` is
         the number of tokens that the job had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")

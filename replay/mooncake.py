@@ -28,7 +28,7 @@ of memory."""
 COMMON_FROM: Final = 10
 """A prefix counts as common to many users if at least this many prompts begin with it."""
 MAX_TIMESTAMP_MS: Final = 2**53
-"""Above this number, a floating-point number has no exact milliseconds."""
+"""Above this number, a float cannot represent every millisecond."""
 _SHOWN_CHARACTERS: Final = 40
 
 

@@ -82,7 +82,7 @@ class StepClock:
         return self._new_shape_s > 0
 
     def scale(self, count: int, sequences: int) -> float:
-        """Return the factor for the duration of a step with this number of sequences."""
+        """Return the factor for the duration of step `count` with this number of sequences."""
         return (
             self.noise[count % len(self.noise)]
             * self.pace

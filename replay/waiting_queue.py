@@ -1,7 +1,7 @@
 """Implement the queue of an engine with the policy `priority`.
 
 Pure. The queue has the methods of a deque that the scheduler uses. As in vLLM, a preempted request
-is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
+gets the place that its priority determines. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq
