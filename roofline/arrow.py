@@ -53,8 +53,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """The number of each row's process. A restarted process has another number, because its totals
-    begin at 0 again."""
+    """A number that identifies the process of each row: (n,). A restarted process gets a new
+    number, because its totals begin at 0 again."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

@@ -1,8 +1,8 @@
-"""Estimate how much KV the chunks of long prompts read again.
+"""Estimate how many bytes of KV cache the chunks of long prompts read again.
 
 The estimate uses sums of the step ledger, the plugin's record of engine steps. Pure.
 
-Each chunk of a prompt reads the KV of all earlier chunks again.
+Each chunk of a prompt reads the keys and values (KV) of all earlier chunks again.
 """
 
 from math import inf
@@ -42,8 +42,8 @@ def read_back(
     decodes: FloatArray,
     chunks: Chunks,
 ) -> FloatArray:
-    """A lower bound of the number of context tokens that chunks of prompts read again. Each later
-    chunk of a prompt reads the earlier tokens.
+    """A lower bound of the number of context tokens that chunks of prompts read again. Each chunk
+    reads all earlier tokens of its prompt.
 
     A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
     + p/2) pairs of tokens. The ledger contains P = Σp and Q = Σq. If no chunk is longer than c,

@@ -2,8 +2,8 @@
 
 A value can have different keys in different models. Pure.
 
-Errors contain the key. A list is given as a mapping from each element to its number of occurrences,
-as in an engine's report.
+Errors contain the key. An engine's report contains a list as a mapping from each element to its
+number of occurrences.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's arguments, which are outside the language model's part of a configuration."""
+    """The engine's arguments. They are outside the language model's part of a configuration."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 

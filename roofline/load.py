@@ -10,7 +10,7 @@ IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
 """Assumed number of prompt tokens in each step with prompts, if only sums over steps are known. The
-assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
+assumption affects only models with a mixture of experts: 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window. Pure.
 
 If the model's shape or the step ledger (the plugin's record of engine steps) is unknown, vLLM's
-counters are used instead. README.md lists the differences.
+counters are used instead. README.md lists how the two sources differ.
 """
 
 from dataclasses import dataclass

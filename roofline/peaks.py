@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""The number formats of peaks, which are for dense matrix products."""
+"""The number formats for which peaks are defined. A peak is for the product of dense matrices."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """The driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units and 40
@@ -39,7 +39,7 @@ class Device:
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """The FLOP/s in the number format `math`.
 
-        If the device does not support this format, weights are converted to `otherwise`.
+        If the device does not support this format, the GPU computes in `otherwise`.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 

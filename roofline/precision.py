@@ -15,7 +15,8 @@ from roofline.shape import Latent, Precision
 class _Quantised(NamedTuple):
     """The format of a quantised weight.
 
-    `math` is None if weights are converted to the model's dtype first."""
+    `math` is the number format of matrix products. It is None if weights are first converted to the
+    model's dtype."""
 
     bytes: float
     math: str | None = None
@@ -49,8 +50,8 @@ _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Quantisation methods that divide weights into groups. Each group has a 16-bit scale, and a zero
-point as wide as a weight."""
+"""Quantisation methods that divide weights into groups. Each group has a scale of 16 bits, and a
+zero point with as many bits as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,

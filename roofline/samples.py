@@ -17,8 +17,8 @@ class Columns:
     """Samples in any order, as columns of shape (n,). Unknown values are NaN.
 
     The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    process that counted a sample's totals. A restarted process has another number. For GPUs,
-    `series` may be empty.
+    process that counted a sample's totals. A restarted process has a new number. For GPUs, `series`
+    may be empty.
     """
 
     at_unix_ns: IntArray
@@ -26,7 +26,7 @@ class Columns:
     series: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def number(self, name: str) -> FloatArray:
-        """A column. It is all NaN if no sample reports it."""
+        """A column. All its values are NaN if no sample reports it."""
         found = self.numbers.get(name)
         return np.full(self.at_unix_ns.size, np.nan) if found is None else found
 
@@ -99,7 +99,7 @@ class Rises:
         """The seconds of each window that its samples cover: (w,).
 
         A sample covers the time since the previous sample of its process. If an engine has several
-        processes, the process that covers the most seconds counts.
+        processes, only the process that covers the most seconds is counted.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

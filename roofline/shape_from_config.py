@@ -2,7 +2,7 @@
 Pure.
 
 An engine's report also contains arguments with vLLM's names. A model with unsupported parts is
-rejected, because a wrong number is worse than no number.
+rejected, because its result would be wrong.
 """
 
 import json
@@ -229,8 +229,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # One of `every` layers has experts. It is the first layer in DeepSeek's models, and the last
-    # layer in others.
+    # In each group of `every` layers, one layer has experts: the first layer in DeepSeek's models,
+    # the last layer in other models.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -21,13 +21,13 @@ IDLE_BELOW: Final = 0.2
 """An engine is idle if the SM activity is below this value. If the SM activity is unknown, the
 share of the window in which steps ran is used."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step is overhead-bound if it takes more than this many times its memory time and its compute
-time."""
+"""A window is overhead-bound if its mean step takes more than this many times the longer of memory
+time and compute time."""
 DIFFERS_BEYOND: Final = 0.25
 """Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum bandwidth, as a share of the peak. If both bandwidths are lower, they are not compared,
-because transfers that are not modelled dominate."""
+"""The modelled and the measured bandwidth are compared only if one of them is at least this share
+of the peak. Below it, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -55,8 +55,8 @@ class RooflineFinding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The duration of a mean step, and its time at the peak memory bandwidth and at the peak
-    FLOP/s."""
+    """The mean duration of a step, its bytes / peak bandwidth, and its FLOPs / peak FLOP/s, in
+    seconds."""
 
     step_s: float
     memory_s: float | None

@@ -81,8 +81,8 @@ def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
 
 
 def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """The number of tokens whose cached KV is read, summed over layers. A layer with a sliding
-    window reads at most the tokens of its window."""
+    """The number of cached tokens whose KV the steps read, summed over layers. A layer with a
+    sliding window reads at most the tokens of its window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -109,7 +109,7 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 
 
 def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
-    """The number of expert elements that a GPU reads in the steps.
+    """The number of weights of experts that a GPU reads in the steps.
 
     If each of T tokens uses k of E experts at random, the expected number of used experts is E·(1 −
     (1 − k/E)^T). Engines that share the experts are assumed to compute the same number of tokens.
@@ -132,7 +132,7 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: WeightElements) -> float:
-    """The number of expert elements that one token uses on a GPU.
+    """The number of weights of experts that one token uses on a GPU.
 
     A GPU has 1/data of the experts, but receives the tokens of all `data` engines."""
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
@@ -160,7 +160,7 @@ def _attention_flops(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: StepLoad) -> FloatArray:
-    """The number of elements that operators read and write.
+    """The number of elements of activations that operators read and write.
 
     Each operator reads its inputs and writes its outputs once."""
     ranks = shape.parallel.tensor
