@@ -67,7 +67,8 @@ class Lever:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The share of each term that one cause explains. `weights` maps a term to a share in [0, 1]. A
-    share is one number for all slow requests, or an array with one number per request."""
+    share is either one number for all slow requests, or an array with one number for each
+    request."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -78,12 +79,12 @@ class Claim:
 
 
 Detector = Callable[[DiagnosisCase], Claim | None]
-"""A function that returns a claim, or None if the case shows no sign of the cause."""
+"""A function that returns a claim, or None if nothing in the case indicates the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
     """Return each claim's share of each term of each slow request: (len(claims), number,
-    len(TERMS)). In each term of a request, the shares of all claims sum to at most 1."""
+    len(TERMS)). For each term of a request, the shares sum to at most 1 over all claims."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

@@ -41,18 +41,17 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident. It is
-used if no objective decides. The lower bound of the ratio's interval must exceed this value.
-Without a fault, 99 % of these lower bounds are at most 1.10."""
+"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident. The lower
+bound of the ratio's confidence interval must exceed it. Without a fault, 99 % of these lower bounds
+are at most 1.10. If objectives decide the verdict, this minimum is not used."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals from which a verdict is computed. One error in 20 verdicts, as
-in displayed intervals, would be too many."""
+"""Error probability of the confidence intervals that decide a verdict. The intervals that users see
+have 1 in 20, which would cause too many wrong verdicts."""
 
 OUTLIER_RATIO: Final = 1.5
 """A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
-Enough events with outliers show a growth, even within a single minute.
-"""
+Enough events with outliers show a growth, even within a single minute."""
 
 LONE_OUTLIER_RATIO: Final = 3.0
 """If too few events caused outliers, their latency must exceed this multiple. By chance, a single
@@ -61,12 +60,12 @@ step can be long. Two ranges without a fault were compared 600 times (seeds 7001
 other range's longest gap 2-fold once, and 2.4-fold never."""
 
 MIN_NAMED_SHARE: Final = 0.01
-"""Minimum share of a cause that is named although its share is below `NAMED_SHARE`. Its seconds
-alone must raise the latency by `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were
+"""A cause with a share below `NAMED_SHARE` is named if its share is at least this, and if its
+seconds alone raise the latency by `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were
 injected. Their true shares were 24 to 46 %."""
 
 _MAX_SLOW_SHARE: Final = 0.10
-"""Maximum share of the requests that `_hit` counts as slow. No verdict depends on this limit."""
+"""Maximum share of the requests that `_hit` counts as slow. The limit affects no verdict."""
 
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
@@ -88,8 +87,8 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: requests of all clients in both ranges. The question's filter selects the requests
-            whose latency is explained. The evidence comes from all requests.
+        requests: requests of all clients in both ranges. The latency is explained only for the
+            requests that the question's filter selects, but the evidence comes from all requests.
         servers: samples of both ranges, and engine starts, including earlier starts.
         thresholds: the thresholds that objectives set for this latency. If an objective counts
             enough requests, it decides the verdict. If no objective does, the size of the growth
@@ -115,7 +114,7 @@ def explain(
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     answer = _with_causes_beside_hang(answer, servers, now, before, tails)
-    # Use all `requests`, because some of the baseline's requests may still wait in the window.
+    # Pass all `requests`, because requests of the baseline may still wait in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -157,7 +156,7 @@ def _explain_tails(
     others: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # the tail's mean did not grow, so there is nothing to divide
+        unexplained = 1.0  # the tail's mean did not grow, so no growth is divided
     if grown and larger:
         causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -195,8 +194,8 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the hang, and with the causes that delay requests of other
-    engines.
+    """Return the explanation with two kinds of causes: the hang, and causes that delay the requests
+    of other engines.
 
     Most slow requests are requests of the hung engine, which show no other cause. So the requests
     that ended are explained like a window without a hang. The growth is divided by the Shapley
@@ -268,7 +267,7 @@ def _many_more(
     share: float,
     drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
-    """Return whether clearly more requests than in the baseline exceed a latency.
+    """Return whether clearly more requests exceed a latency than in the baseline.
 
     Three latencies are tried: the lowest latency of the baseline's tail, the baseline's 75th
     percentile, and its median.
@@ -287,8 +286,9 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
     chance.
 
     A long step delays several requests. They all report exactly the same longest gap. Such requests
-    are one event, so the test counts different latencies. If p is the window's share of the
-    requests, the n largest events are all in the window with a probability of about p^n.
+    are one event, so the test counts different latencies. If the window has a share p of all
+    requests, then by chance the n largest events are all in the window with a probability of about
+    p^n.
 
     Source: Rosenbaum, Annals of Mathematical Statistics 25, 1954.
     """
@@ -304,7 +304,7 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
     """Return whether each request is slower than the fastest request of the baseline's tail: (n,).
-    At most the slowest tenth of the requests counts."""
+    At most a tenth of the requests, the slowest, count."""
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
     hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True
@@ -333,8 +333,8 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
     if not whole_s > 0:
         return [], [], 1.0
     # The share of a claim is the sum of its seconds in the terms that grew, divided by the growth
-    # of these terms. A term may have shrunk for some requests although its mean grew. The sum of
-    # the claimed seconds could then exceed the growth, so the sum of the shares is limited to 1.
+    # of these terms. A term can shrink for some requests although its mean grows. The claimed
+    # seconds could then exceed the growth. So the sum of the shares is limited to 1.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
@@ -348,8 +348,8 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """The causes with the masked causes, and the unexplained share. All other shares are reduced in
-    proportion, so that the sum of all shares is 1."""
+    """The causes including the masked causes, and the unexplained share. The other shares are
+    reduced in proportion, so that all shares sum to 1."""
     found = []
     for each in masked:
         alone = Evidence(

@@ -11,7 +11,7 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
-"""A smaller relative change of the tail's mean does not count as a change."""
+"""If the tail's mean changes by a smaller share than this, it counts as unchanged."""
 
 
 class ShareMethod(StrEnum):

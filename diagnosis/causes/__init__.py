@@ -1,2 +1,2 @@
-"""One detector per cause. A detector returns a claim: the part of the latency's growth that its
-cause explains."""
+"""One detector per cause. A detector returns a claim: which part of the latency's growth its cause
+explains."""

@@ -27,11 +27,11 @@ def detect(case: DiagnosisCase) -> Claim | None:
 
     The growth that the changed traffic caused is subtracted.
     """
-    # The detector `engine_hang` explains the effect of a restart that ended a hang.
+    # If the restart ended a hang, the detector `engine_hang` claims the restart's effect.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
-    # If the servers stay slow after a deploy, the detector `config_change` explains the effect of
-    # the deploy's restarts.
+    # If the servers stay slow after a deploy, the detector `config_change` claims the effect of the
+    # deploy's restarts.
     if new_config_stays_slow(case):
         brought = deploys(case)
         started = [start for start in started if start not in brought]
@@ -89,4 +89,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The actions (levers) that are proposed if the parts of the start are unknown."""
+"""The actions (levers) to propose if the parts of the start are unknown."""

@@ -30,11 +30,12 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Terms (parts of the latency), and prefixes of the names of arguments that can lengthen them."""
+"""Pairs of terms (parts of the latency) and prefixes of argument names. Arguments with these
+prefixes can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """The claim is the growth of the latency of requests to servers with a new configuration.
+    """Claim the growth of the latency at servers with a new configuration.
 
     The growth that the changed traffic caused is subtracted.
     """
@@ -95,7 +96,7 @@ def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float
     """Return log(running / allowed), at least 0.
 
     `running` is the 99th percentile of concurrent requests in the baseline. `allowed` is the new
-    max_num_seqs. Return 0 if max_num_seqs did not change."""
+    max_num_seqs. The result is 0 if `max_num_seqs` did not change."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )
@@ -107,7 +108,8 @@ def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float
 def _difference_affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # a smaller batch needs less KV memory, so it lengthens none of these terms
+        # a smaller batch needs less KV memory, so it does not lengthen waits for memory
+        return False
     return name.startswith(parts)
 
 

@@ -21,7 +21,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     added = outputs_were_added(case)
     if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
         chosen.remove(drivers.OUTPUTS)  # the detector `longer_outputs` explains this growth
-    # If no change that raised the demand (driver) was found, the fuller batch explains the whole
+    # If no driver was found (a change that raised the demand), the fuller batch explains the whole
     # delay by other requests' decodes.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     weights: dict[str, float | FloatArray] = {}

@@ -18,9 +18,11 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the wait for a hung engine, and the delay by the restart after the hang.
+    """Claim the time for which requests wait for a hung engine, and their delay by the restart
+    after the hang.
 
-    Also claim the delay at other servers that served the requests of the hung engine."""
+    The restarted engine's requests go to other servers. So also claim the delay at these
+    servers."""
     found = hangs_in_window(case)
     if not found:
         return None

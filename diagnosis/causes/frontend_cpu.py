@@ -11,9 +11,9 @@ SUMMARY = "the API server's own work (parsing, templates, tokenising) delays req
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time before the engine receives a request. For TTFT, also claim the delivery time.
-    For other latencies, claim the delivery time only if it grew less than the time before the
-    engine."""
+    """Claim the time from receipt until the engine gets the request. For TTFT, also claim the
+    delivery time. For other latencies, claim the delivery time only if it grew less than the time
+    before the engine."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:

@@ -16,8 +16,8 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""Maximum clock ratio (now / before) of a throttled GPU. On an H200, the mean clock over 20 s
-varied by 0.1 %. It fell by up to 4 % while another process used the GPU."""
+"""A GPU counts as throttled if its clock ratio (now / before) is at most this. On an H200, the mean
+clock over 20 s varied by 0.1 %. It fell by up to 4 % while another process used the GPU."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -11,8 +11,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the wait for KV blocks. If longer outputs and a smaller cache caused preemptions, the
-    detector `preemption` claims this wait instead."""
+    """Claim the wait for KV blocks. If longer outputs and a smaller cache together caused
+    preemptions, the detector `preemption` claims this wait instead."""
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

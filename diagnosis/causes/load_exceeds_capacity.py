@@ -11,7 +11,7 @@ SUMMARY = "the load exceeds the servers' capacity: requests of every size wait i
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the queueing time that the growth of the request rate caused."""
+    """Claim the time in the queue that the growth of the request rate causes."""
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()

@@ -28,12 +28,12 @@ _LEVERS: Final = {
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the time of the additional tokens, and the wait for places in the batch. If long
-    requests were added and the other requests did not become longer, `decode_batch_growth` claims
-    the growth."""
+    requests were added and the other requests are as long as before, `decode_batch_growth` claims
+    the growth instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
-    if not outgrown(case):  # if outgrown, `preemption` explains the wait
+    if not outgrown(case):  # if longer outputs outgrew the KV cache, `preemption` explains the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
         # For the time per token, the detector `decode_batch_growth` explains the delay by a fuller

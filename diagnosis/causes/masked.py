@@ -1,15 +1,15 @@
-"""Find masked causes.
+"""Find masked causes: causes that delay many requests, while a larger cause delays the slowest
+requests more.
 
-They delay many requests, but a larger cause delays the slowest requests more.
-
-Pure. The detectors run again on a wider tail, which has a larger share of the requests. For each
-cause in the wider tail, `alone` is the time that it adds without other causes. `here` is the time
-that it adds to all other causes. A cause is masked if `here` is less than `NAMED_SHARE` of the time
-that all causes add.
+Pure. The detectors run a second time on a wider tail (a larger share of the requests). Each cause
+in the wider tail gets two values. `alone` is the time that it adds if no other cause is present.
+`here` is the time that it adds if all other causes are present. A cause is masked if `here` is less
+than `NAMED_SHARE` of the time that all causes add.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
-Source: Shapley value (1953) of a game with two players: the cause, and all other causes.
+Source: Shapley value (1953). The cause and all other causes together are the two players of the
+game.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the size of the wider tail, or None if the tail already has at least this size."""
+    """Return the size of the wider tail, or None if the tail is already at least as large."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 

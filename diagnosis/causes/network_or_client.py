@@ -11,8 +11,8 @@ SUMMARY = "the response is ready, but the client or the network receives it slow
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    # A slow client does not delay the first byte: the API server alone determines when this byte is
-    # sent. So among the latencies, only E2E contains the delay by the client.
+    # A slow client does not delay the first byte, because only the API server determines when this
+    # byte is sent. So E2E is the only latency that contains the delay by the client.
     if (
         case.question.metric is not Metric.E2E
         or delivery <= 0

@@ -12,12 +12,11 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time in which requests are evicted or computed again.
+    """Claim the time in which requests are evicted or computed again. Also claim the wait for
+    places in the batch.
 
-    Also claim the wait for places in the batch.
-
-    Longer outputs and fewer KV blocks together may have caused the preemptions. Then also claim the
-    wait for KV blocks, and for places of requests with longer outputs.
+    If longer outputs and fewer KV blocks together caused the preemptions, also claim two waits: for
+    KV blocks, and for places that requests with longer outputs occupy.
     """
     seats = wait_weights(case, drivers.PREEMPTION)
     if outgrown(case):

@@ -15,12 +15,11 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the delay of decodes by the prefills of other requests.
+    """Claim the delay of decodes by the prefills of other requests, as far as longer prompts or
+    more prompts cause it.
 
-    Only the delay by longer prompts or more prompts counts.
-
-    If each long prompt fits into one step, also claim the wait before the first token. If long
-    prompts fill several steps, `long_prompt_blocking` claims this wait.
+    If each long prompt fits into one step, also claim the wait before the first token. Otherwise,
+    `long_prompt_blocking` claims this wait.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

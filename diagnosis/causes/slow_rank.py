@@ -9,8 +9,9 @@ ID = "slow_rank"
 SUMMARY = "one GPU of a replica is slow: the other GPUs of its group wait for it in every step"
 
 _APART = 0.15
-"""Minimum increase of a GPU's deviation from the median activity of its replica's other GPUs. The
-deviation is a share of this median. In simulated slow ranks, the median increase was 0.8."""
+"""Minimum increase of a GPU's deviation. The deviation is the difference from the median activity
+of the replica's other GPUs, as a share of this median. In simulated slow ranks, the median increase
+was 0.8."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -13,8 +13,8 @@ SUMMARY = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time per token that fewer accepted drafts add. Also claim the wait for places in
-    the batch.
+    """Claim the additional time per token because fewer drafted tokens are accepted. Also claim the
+    wait for places in the batch.
 
     If prefills became slower too, only the additional slowdown of decodes counts.
     """

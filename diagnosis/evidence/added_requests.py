@@ -1,7 +1,7 @@
-"""Distinguish requests that became longer from long requests that were added. Pure.
+"""Find out why requests became longer on average: all requests became longer, or long requests were
+added. Pure.
 
-In both cases, the mean length grows. If long requests were added, there are as many short requests
-as before.
+In the second case, there are as many short requests as before.
 """
 
 from math import inf, log
@@ -18,13 +18,13 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, IntArray, Reques
 
 MIN_EXCESS: Final = 3.1
 """Minimum excess of the number of long requests over the expected number, in standard deviations.
-Of 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger excess.
-"""
+Of 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger
+excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
-"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. By chance, 1 % of the
-statistics are larger (Smirnov, 1948)."""
+"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. For samples of the
+same distribution, 1 % of the statistics are larger (Smirnov, 1948)."""
 
 
 @cached_per_case
@@ -50,7 +50,7 @@ def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
     # The rates of all tenants may also have grown by a common factor. The growth factor of the
-    # tenant that grew least is used as this factor.
+    # tenant that grew least is used as the common factor.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -76,8 +76,8 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
     The number of prompts longer than two steps must have grown more than the number of shorter
-    prompts. If all prompts became longer, this difference must exceed chance. The size of a step is
-    the largest number of other requests' prompt tokens that any step computed.
+    prompts. If all prompts became longer, the difference must be larger than chance explains. The
+    size of a step is the largest number of other requests' prompt tokens that any step computed.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -213,9 +213,10 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 
     The length is infinite if the growth may be due to chance.
 
-    At this length, the number of longer requests most exceeds the expected number, in standard
-    deviations. The expected number is the baseline's number, multiplied by the growth factor of the
-    short requests (up to the baseline's median). For the arguments, see `were_added`.
+    The result is the length for which the number of longer requests exceeds the expected number by
+    the most standard deviations. The expected number is the baseline's number, multiplied by the
+    growth factor of the short requests (up to the baseline's median). For the arguments, see
+    `were_added`.
     """
     if not min(now.size, before.size):
         return inf

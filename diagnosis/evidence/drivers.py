@@ -1,5 +1,5 @@
 """Divide the growth of each type of wait among its drivers. A driver is a change that raised the
-demand for the resource that requests wait for.
+demand for a resource.
 
 Pure. The demand is a product of factors, for example rate × prompt length. Each factor that grew is
 a driver. The share of a driver is the logarithm of its growth, divided by the sum of these
@@ -50,16 +50,17 @@ OWN_PREFILL: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 """The terms of a request's own prefill, with the encoder's time."""
 
 DriverShares = Mapping[str, float]
-"""Maps each change that raised the demand (driver) to its share in the growth of a wait. The shares
-sum to 1. The mapping is empty if no driver was found."""
+"""Maps each driver to its share in the growth of a wait. The shares sum to 1. The mapping is empty
+if no driver was found."""
 
 _QUICK: Final = 0.05
-"""Quantile of times per token. The fastest requests and transfers did not wait for others."""
+"""The fastest requests and transfers did not wait for others. Their time per token is the quantile
+of all times per token at this probability."""
 
 
 @cached_per_case
 def for_prefill(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of prefill work among the changes that caused it.
+    """Divide the growth of the prefill work among its drivers.
 
     The work is rate × prompt length × uncached share × slowdown.
     """
@@ -92,7 +93,7 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
     Return 0 if the growth may be due to chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # Test the growth over the whole window. The blocks of time with nearly all slow requests
+    # Test the growth over the whole window, because the hot blocks (with nearly all slow requests)
     # contain too few images.
     if not grew(before, whole):
         return 0.0
@@ -101,8 +102,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_share(case: DiagnosisCase) -> FloatArray:
-    """Return the encoder's share in the growth of each slow request's own prefill: (n,). The share
-    is 0 if the encoder's time or the prefill did not grow."""
+    """Return the encoder's share in the growth of each slow request's own prefill: (n,). A share is
+    0 if the encoder's time or the prefill did not grow."""
     none = np.zeros(len(case.slow))
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
@@ -126,7 +127,7 @@ def _log_of_stalls(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def for_frontend(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the API server's work among the changes that caused it.
+    """Divide the growth of the API server's work among its drivers.
 
     The work is rate × prompt length × time per prompt token.
     """
@@ -152,15 +153,15 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for adapter slots among the changes that caused it.
+    """Divide the growth of the demand for adapter slots among its drivers.
 
     The demand is adapters in use × rate × time that a request uses its adapter.
     """
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
-    # The engine stops while it loads an adapter. So if stalls lengthen the time that requests use
-    # their adapters, these stalls are attributed to the adapters.
+    # The engine stops while it loads an adapter. So if stalls lengthen the time for which requests
+    # use their adapters, the stalls are attributed to the adapters.
     own = seats.pop(STALL, 0.0)
     if more <= NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
@@ -173,7 +174,7 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for KV blocks among the changes that caused it.
+    """Divide the growth of the demand for KV blocks among its drivers.
 
     The demand is rate × time that a request keeps its blocks × own tokens per request / blocks.
     """
@@ -192,8 +193,9 @@ def for_blocks(case: DiagnosisCase) -> DriverShares:
     if demand.log_slow_servers > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
-    # A growing load that fills an unchanged cache is the cause `kv_cache_exhausted`. So LOAD gets
-    # at most log(blocks before / blocks now). The rest of the load is added to BLOCKS.
+    # If a growing load fills an unchanged cache, the cause is `kv_cache_exhausted`. So the driver
+    # LOAD gets at most log(blocks before / blocks now). The rest of the load is added to the driver
+    # BLOCKS.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]
@@ -206,7 +208,8 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens of a request when half of its output is generated.
+    """Return the mean number of tokens of a request at the time when half of its output is
+    generated.
 
     Cached prompt tokens are not counted, because other requests share their blocks."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
@@ -259,7 +262,7 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for the network link among the changes that caused it.
+    """Divide the growth of the demand for the network link among its drivers.
 
     The demand is rate × tokens fetched × time per token.
 
@@ -273,7 +276,8 @@ def for_link(case: DiagnosisCase) -> DriverShares:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
         loading_s = requests.number("kv_load_s")
-        # Older rows do not report why a request was held back. Use the whole held time for them.
+        # Rows of older plugins do not report why a request was held back. For these rows, use the
+        # whole held time.
         loading_s = np.where(np.isfinite(loading_s), loading_s, requests.number("queue_held_s"))
         of_each_s = np.nan_to_num(loading_s)[some] / tokens[some]
         each_s.append(float(np.quantile(of_each_s, _QUICK)))
@@ -286,9 +290,9 @@ def for_link(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_step(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the wait for the end of a step among the changes that caused it.
+    """Divide the growth of the wait for the end of a step among its drivers.
 
-    The share of a change is proportional to the mean seconds that it adds to a request's prefill
+    The share of a driver is proportional to the mean seconds that it adds to a request's prefill
     and decode. The means include fast requests.
     """
     body = case.body
@@ -308,13 +312,13 @@ def for_step(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for places in the batch among the changes that caused it.
+    """Divide the growth of the demand for places in the batch among its drivers.
 
     The demand is rate × time that a request keeps its place.
     """
     before_s, _ = _residence_s(case)
-    # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
-    # and the drivers explain this growth.
+    # The decodes of more concurrent requests are not a driver. More concurrent decodes are the
+    # growth itself, and the drivers explain this growth.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -337,11 +341,11 @@ def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -
 
 
 def _of_rate(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the request rate among the changes that caused it.
+    """Divide the growth of the request rate among its drivers.
 
     The growth of the fleet's rate is attributed to one tenant, to all tenants, or to repeated
-    requests. The growth of the slow servers' share is attributed to the router, or to a server that
-    restarts or hangs.
+    requests. The growth of the slow servers' share of the rate is attributed to the router, or to a
+    server that restarts or hangs.
     """
     demand = case.demand
     skew = away = 0.0

@@ -48,7 +48,8 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
 
 
 def _added_requests(case: DiagnosisCase, tokens: str) -> float:
-    """Return the number of added requests, as if all of them had the same length."""
+    """Return the number of added requests. For this number, all added requests are assumed to have
+    the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -59,7 +60,7 @@ def _added_requests(case: DiagnosisCase, tokens: str) -> float:
 
 
 def _chance_of(share: float, usual_share: float, requests: float) -> float:
-    """An upper bound of the probability of a tenant's share (Chernoff, 1952).
+    """An upper bound of the p-value of a tenant's share (Chernoff bound, 1952).
 
     It is the probability that a tenant with the share `usual_share` sends at least `share` of the
     requests by chance."""

@@ -12,8 +12,8 @@ from diagnosis.inputs.servers import Samples
 Pair = tuple[float | None, float | None]
 
 MORE_SAMPLES: Final = 0.2
-"""Minimum increase of the share of GPU samples that report an observation. Without a fault, the
-increase is 0. With a fault, it is near 1."""
+"""Minimum increase of the share of GPU samples that report an observation, such as a throttle
+reason. Without a fault, the share does not increase. With a fault, it increases by nearly 1."""
 _FOREIGN_CPUS: Final = 0.3
 """Minimum increase of the number of CPUs that other processes use or the hypervisor takes. On the
 host of an H200 without a fault, other processes used 0.20 to 0.27 CPUs."""

@@ -1,8 +1,7 @@
-"""Find why the scheduler holds requests back although the batch has room.
+"""Find why the scheduler holds requests back although the batch has room: they wait for an adapter,
+a KV transfer or a grammar.
 
-The requests wait for an adapter, a KV transfer or a grammar.
-
-Pure. Rows of older plugins do not contain the seconds of each reason. The reason is then inferred.
+Pure. Rows of older plugins do not contain the seconds of each reason, so the reason is inferred.
 """
 
 from typing import Final
@@ -15,9 +14,10 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _SOME_WAITING: Final = 0.02
-"""Minimum mean number of requests that wait for an adapter: one request in 50 samples."""
+"""Minimum mean number of requests that wait for an adapter. It corresponds to one waiting request
+in 50 samples."""
 _HELD: Final = 0.1
-"""Adapters count as being loaded if waits for adapters cause more than this share of the growth. In
+"""Adapters count as loading if waits for adapters have more than this share in the growth. In
 simulations of adapter loading, the share is near 1."""
 
 

@@ -20,7 +20,7 @@ ARGUMENT_OF: Final = {
 }
 
 _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
-"""The flags for which a replay predicts the effect of a change."""
+"""The flags whose changes a replay can predict."""
 
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:

@@ -1,4 +1,4 @@
-"""Measure changes of the traffic while all servers serve requests and are warm. Pure.
+"""Measure changes of the traffic at times when all servers serve requests and are warm. Pure.
 
 A restart causes cache misses and uneven routing. If misses or uneven routing also occur without a
 restart, they have another cause.
@@ -15,8 +15,8 @@ from diagnosis.inputs.requests import MIN_REQUESTS, Requests
 
 @cached_per_case
 def prompts_grew_over_window(case: DiagnosisCase) -> bool:
-    """Return whether prompts became longer in the whole window, or in its blocks of time with
-    nearly all slow requests. These blocks may contain too few very long prompts."""
+    """Return whether prompts became longer in the whole window or in its hot blocks (the blocks of
+    time with nearly all slow requests). The hot blocks may contain too few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 
@@ -24,7 +24,7 @@ def prompts_grew_over_window(case: DiagnosisCase) -> bool:
 @cached_per_case
 def log_skew_outside_restarts(case: DiagnosisCase) -> float:
     """Return log(now / before) of the slow servers' share of the requests. Requests that arrive
-    while a server is away are excluded."""
+    while a server is restarting or hangs are excluded."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < MIN_REQUESTS:
         return 0.0

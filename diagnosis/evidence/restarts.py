@@ -23,12 +23,12 @@ _LOADING_S = 120.0
 MAX_WARM_S = 120.0
 """Maximum time, in seconds, until a started server is warm."""
 _ERRORS = 2.0
-"""The share of slow requests grew clearly if it exceeds its limit by this number of standard
-errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of
-`BODY_GROWTH_RATIOS`. 95 % of a normal distribution are within 2 standard errors."""
+"""The share of slow requests must exceed a limit by this number of standard errors. The limit is
+the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of `BODY_GROWTH_RATIOS`. For a
+normal distribution, 95 % of the values are within 2 standard errors."""
 _MIN_WARM_S = 15.0
-"""Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
-outcomes of 150 simulated cases are the same."""
+"""Minimum time, in seconds, until a started server counts as warm. In 150 simulated cases, an
+infinite minimum gave the same results."""
 _PAUSE_S = 5.0
 """A queue has ended if no sample shows it for this many seconds. Samples are one second apart."""
 
@@ -52,8 +52,8 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
-    """The hangs that kept some of the window's requests from ending. If an engine later finishes
-    its requests, it stalled and did not hang."""
+    """The hangs that prevented requests of the window from ending. An engine that later finishes
+    its requests did not hang: it stalled."""
     hung = unfinished(case.now)
     if not hung.any():
         return []
@@ -177,7 +177,7 @@ def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return for each term: growth at other times / growth around the starts, in [0, 1].
+    """Return for each term: (growth at other times) / (growth around the starts), in [0, 1].
 
     The growth at other times is measured on the slowest requests that did not arrive around the
     starts. The result is empty if there are too few such requests.

@@ -1,6 +1,4 @@
-"""Find requests that repeat an aborted request.
-
-The client gave up and sent the same prompt again.
+"""Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
 
 Pure. A repetition has the same tenant, model, adapter and prompt length as the aborted request. It
 arrives shortly after the abort. The number of repetitions that is expected by chance is subtracted.
@@ -21,16 +19,16 @@ of the OpenAI client, doubled once."""
 _NOTICED_US: Final = 250_000
 """Maximum delay, in microseconds, until the server notices that a client disconnected."""
 _SAME_AGE: Final = 0.1
-"""Maximum relative difference between the ages of two aborted requests that have the same timeout.
-In simulated retry storms, 99 % of the ages differ from the median age by at most 2 %."""
+"""Two aborted requests have the same timeout if their ages differ by at most this ratio. In
+simulated retry storms, 99 % of the ages differ from the median age by at most 2 %."""
 _MAX_AGES: Final = 0.5
 """Minimum share of the repeated requests that were aborted at about the median age. Clients with a
-timeout abort all requests at the same age, but users abort at any age. In five simulated retry
-storms, the share was 1."""
+timeout abort all requests at the same age. Users abort at any age. In five simulated retry storms,
+the share was 1."""
 
 
 class Retries(NamedTuple):
-    """The requests of a time range whose clients had aborted the same request before."""
+    """The requests of a time range that repeat an aborted request."""
 
     per_s: float
     share: float
@@ -59,8 +57,8 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
-    """Return two groups of requests: those of the baseline, and those of the hot blocks. The hot
-    blocks contain nearly all slow requests. In a retry storm, repeated requests are omitted."""
+    """Return the requests of the baseline, and the requests of the hot blocks (the blocks of time
+    with nearly all slow requests). In a retry storm, repeated requests are omitted."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)

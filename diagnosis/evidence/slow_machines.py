@@ -1,4 +1,4 @@
-"""Measure by which factor a machine became slower.
+"""Measure how much slower a machine became.
 
 On a slower machine, every part of a step takes longer. Pure."""
 
@@ -17,9 +17,9 @@ from diagnosis.inputs.requests import FloatArray
 _MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the median surplus to the mean surplus on a slower machine. The surplus is step
-time that the work does not explain. In simulations, the median ratio is 0 with a stall, and near 1
-with a slowdown."""
+"""The surplus is the step time that the work does not explain. A machine counts as slower if the
+ratio (median surplus / mean surplus) is at least this. In simulations, the median ratio is 0 with a
+stall, and near 1 with a slowdown."""
 
 
 def slowdown_of(case: DiagnosisCase) -> float | None:
@@ -34,7 +34,8 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_slowdown(case: DiagnosisCase) -> float | None:
-    """Return the factor by which steps take longer than their work explains in nearly every second.
+    """Return the factor by which steps take longer than their work explains, if this is so in
+    nearly every second.
 
     Return None if there is no such factor. Stalls do not count.
     """
@@ -48,7 +49,7 @@ def steady_slowdown(case: DiagnosisCase) -> float | None:
 def slow_servers_showing(
     case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
 ) -> dict[str, float]:
-    """Return the slowdown factor of each slow server for which `shows` finds a cause."""
+    """Return the slowdown factors of the slow servers for which `shows` returns true."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MAX_SERVERS]:
@@ -75,13 +76,13 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
-    """Return the share of each term that a machine explains if it is slower by the factor
-    `times`."""
+    """Return the share of each term that a slower machine explains. `times` is its slowdown
+    factor."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
-    # A slower machine also has a fuller batch. The slowdown explains the part of the batch's growth
-    # that the growth of the traffic does not explain.
+    # A slower machine also has a fuller batch. Growth of the traffic explains a part of the batch's
+    # growth. The slowdown explains the rest.
     load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

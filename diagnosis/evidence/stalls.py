@@ -1,7 +1,6 @@
-"""Measure stalls.
+"""Measure stalls: seconds in which an engine step takes longer than its work explains.
 
-A stall is the time by which an engine step exceeds the time that its work explains (the surplus).
-Pure.
+The difference is called the surplus. Pure.
 """
 
 import numpy as np
@@ -13,8 +12,8 @@ _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
 """Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
-"""Minimum surplus, as a share of the time since the previous sample. A smaller surplus is ignored
-as an error of the step model."""
+"""Minimum surplus that counts, as a share of the time since the previous sample. A smaller surplus
+may be an error of the step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
@@ -41,7 +40,7 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # The first sample after a stall reports the stall. So include the samples of the first
+            # A stall is reported by the first sample after it. So include the samples of the first
             # 1.5 s after the wait.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")
@@ -66,8 +65,8 @@ def usual_surplus_ratio(case: DiagnosisCase) -> float:
     """Return the surplus of the median second, divided by the step time that the work explains. The
     same ratio in the baseline is subtracted.
 
-    The median second of all time from the first to the last slow request counts. If stalls are
-    frequent, nearly each block of time with slow requests contains a stall.
+    The median is over all seconds from the first to the last slow request. If stalls are frequent,
+    nearly every block of time with slow requests contains a stall.
     """
     now, before = (
         _ratios(case, rows(case.servers.engines))

@@ -1,6 +1,6 @@
-"""Compute the share of each term that engine starts explain.
+"""Compute the share of each term that engine starts explain, for slow requests around the starts.
 
-The shares are for the slow requests around the starts. Pure."""
+Pure."""
 
 from collections.abc import Sequence
 from math import log
@@ -33,7 +33,7 @@ def start_weights(
     requests were received around the starts.
     """
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
-    # Stalls occur long after a start, because each new batch shape is slow at its first use.
+    # Stalls can occur long after a start, because the first step of each batch shape is slow.
     first_shapes = np.where(around_starts(case, started, warm_s=MAX_WARM_S), 1.0, 0.0)
     if not started or not first_shapes.any():
         return {}

@@ -1,5 +1,5 @@
-"""Attribute growth of the traffic to all tenants, one tenant's flood or a few long prompts.
-Pure."""
+"""Attribute the growth of the traffic to all tenants, to a flood from one tenant, or to a few long
+prompts. Pure."""
 
 from collections.abc import Callable
 from math import inf, log, sqrt
@@ -29,8 +29,8 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
 
 _WAITS: Final = 0.1
-"""Minimum share of waits in the growth. If waits have a smaller share, requests do not count as
-waiting. In simulated floods, 99 % of the shares are above 0.38."""
+"""Requests count as waiting if waits have at least this share in the growth. In simulated floods,
+99 % of the shares are above 0.38."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -80,7 +80,7 @@ def flooded(case: DiagnosisCase) -> bool:
 
 
 def _log_beyond_others(case: DiagnosisCase) -> float:
-    """Return log(the tenant's growth factor / the growth factor of the other tenants).
+    """Return log(growth factor of the tenant / growth factor of the other tenants).
 
     The result is reduced by `CLEAR_ERRORS` standard errors."""
     rates = first_rates(case)
@@ -160,10 +160,10 @@ def all_tenants_share(case: DiagnosisCase) -> float:
 def few_prompts_share(case: DiagnosisCase) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    The growth of most prompts is the smaller of two values. They are the growth of the median
-    length, and of the mean length without the fastest-growing tenant. A few prompts cause the rest
-    of the growth. The share is 1 if some tenants added long prompts and the prompts of the other
-    tenants are as before.
+    The growth of most prompts is the smaller of two values: the growth of the median length, and
+    the growth of the mean length without the fastest-growing tenant. A few prompts cause the rest
+    of the growth. If some tenants added long prompts and the prompts of the other tenants are as
+    before, the share is 1.
     """
     if prompts_were_added(case):
         return 1.0

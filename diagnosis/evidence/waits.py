@@ -1,6 +1,6 @@
-"""Compute the share of each wait that a cause explains (its weight).
+"""Compute which share of each wait a cause explains (its weight).
 
-The drivers of a wait are the changes that raised the demand. They determine the shares. Pure.
+The shares are the shares of the wait's drivers: the changes that raised the demand. Pure.
 """
 
 from typing import Final
@@ -33,7 +33,8 @@ OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_pr
 """Terms for the delay by the prefills of other requests."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms for the wait for the end of a step. The engine accepts new requests only then."""
+"""Terms for the wait for the end of a step. The engine accepts new requests only between two
+steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
 
@@ -73,7 +74,7 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """Return the share of each term that is not attributed to a restart, because the traffic
+    """Return for each term the share that is not attributed to a restart, because the traffic
     changed at the same time.
 
     The share is half of the growth that clear changes of the traffic explain.
@@ -97,7 +98,7 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
 def prefill_share(case: DiagnosisCase) -> float:
     """The share of a delay that counts as prefill interference.
 
-    The delay is the time by which more traffic lengthens decodes.
+    The delay is the time that more traffic adds to decodes.
 
     The share depends on the ratio (delay by the prefills of other requests) / (delay by their
     decodes). It grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2.

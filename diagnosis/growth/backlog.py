@@ -1,8 +1,8 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. A request that waits for a minute waits behind requests that arrived earlier. So the traffic
-at its arrival does not explain its wait. A backlog lasts until no request waits (in queueing
-theory: a busy period).
+Pure. If a request waits for a minute, it waits for requests that arrived earlier. So the traffic at
+the time of its arrival does not explain its wait. A backlog lasts until no request waits (in
+queueing theory: a busy period).
 """
 
 import numpy as np
@@ -11,9 +11,8 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Return which blocks of time contain slow requests: (blocks,).
-
-    Earlier blocks in which the backlog of these requests grew are included.
+    """Return which blocks of time have slow requests, or a backlog that delays slow requests:
+    (blocks,).
 
     Args:
         hot: (blocks,) whether each block contains slow requests.

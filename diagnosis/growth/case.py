@@ -22,13 +22,14 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests in a mean over all requests. If there are more requests, requests at
-equal distances are used."""
+"""Maximum number of requests for a mean over all requests. If there are more requests, every k-th
+request is used."""
 _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks (blocks of time) contain. The slow servers
-serve at least the same share."""
+serve at least the same share of them."""
 _USUAL = 0.99
-"""Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
+"""A wait counts as a wait in a backlog only if it is longer than this quantile of the baseline's
+waits."""
 _MIN_WAIT_S = 0.5
 """Minimum wait, in seconds, that counts as a wait in a backlog. Without a fault, the quantile of
 the waits is at most 0.01 s in 99 % of the cases."""
@@ -73,11 +74,12 @@ class DiagnosisCase:
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of the given terms, in seconds per slow request."""
+        """Return the growth of the sum of the given terms, in seconds, as a mean over the slow
+        requests."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "DiagnosisCase":
-        """Return a copy of the case whose only slow server is `server`."""
+        """Return a copy of the case that examines only the server `server`."""
         found: DiagnosisCase = self.cache.setdefault(
             ("at", server), replace(self, only=server, cache={})
         )

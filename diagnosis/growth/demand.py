@@ -25,12 +25,12 @@ _RATE_ERRORS: Final = 2.0
 of the values are within 2 standard errors."""
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth. Without a fault,
-the ratio of the fastest-growing tenant is 1.2 at the median. In 99 % of cases, it is at most 2.0.
-"""
+the ratio of the fastest-growing tenant is 1.2 at the median. In 99 % of cases, it is at most
+2.0."""
 MIN_SHARE: Final = 0.6
 """Minimum share of the traffic's growth that a tenant must have to be its cause. Without a fault,
-the share of the fastest-growing tenant is 0.5 at the median. In 99 % of cases, it is at most 0.8.
-"""
+the share of the fastest-growing tenant is 0.5 at the median. In 99 % of cases, it is at most
+0.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Effect of longer prompts on the mean time of a request's own prefill, at the baseline's hit
-    ratio."""
+    """Factor by which longer prompts lengthen the mean time of a request's own prefill, at the
+    baseline's hit ratio."""
     log_uncached: float
-    """Effect of cache misses on the mean time of a request's own prefill. Prompts of a size that
-    the baseline does not contain are left out."""
+    """Factor by which cache misses lengthen the mean time of a request's own prefill. Prompts of
+    sizes that do not occur in the baseline are left out."""
     log_new_traffic_misses: float
-    """Effect of the cache misses of one tenant's additional requests. `log_uncached` does not
-    include it."""
+    """The same factor for the cache misses of one tenant's additional requests. `log_uncached` does
+    not include them."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -169,7 +169,7 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
     """Return the part of `log_uncached` that one tenant's additional requests cause. The prompts of
-    these requests are new, so they count as more work and not as cache misses."""
+    these requests are new, so their uncached tokens count as more work and not as cache misses."""
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < MIN_REQUESTS:
         return 0.0

@@ -1,14 +1,14 @@
 """Divide each slow request's excess over the baseline's slow requests into terms.
 
 Pure. Each term has one mechanism, for example the wait for KV blocks. The terms are the latency
-parts of a row, but two parts are divided again. The own prefill is divided into longer prompts,
-fewer cache hits and a slower machine. The decode is divided into longer outputs and slower tokens:
-Δ(n·tpot) = Δn·tpot₀ + n·Δtpot. n is the number of tokens after the first, and tpot₀ is the
-baseline's TPOT. The terms of a request sum to its latency minus the mean latency of the baseline's
-tail.
+parts of a request's row, but two of these parts are divided further. The own prefill is divided
+into longer prompts, fewer cache hits and a slower machine. The decode is divided into longer
+outputs and slower tokens: Δ(n·tpot) = Δn·tpot₀ + n·Δtpot. n is the number of tokens after the
+first, and tpot₀ is the baseline's TPOT. The terms of a request sum to its latency minus the mean
+latency of the baseline's tail.
 
-The baseline's tail also contains long prompts and outputs. So their usual latency does not count as
-growth.
+The baseline's slow requests also have long prompts and outputs. So the usual effect of a long
+prompt or output does not count as growth.
 """
 
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 @dataclass(frozen=True, slots=True)
 class WorkloadGrowth:
     """Whether the prompts and the outputs of all requests became longer on average. If the average
-    did not grow, slow requests are longer because a cause delays long requests most. The effect of
-    their length is then attributed to this cause."""
+    did not grow, the slow requests are longer than the baseline's only because some cause delays
+    long requests most. The effect of their length is then attributed to this cause."""
 
     prompts_grew: bool
     outputs_grew: bool

@@ -36,8 +36,8 @@ raises an error."""
 
 RANGE: Final = "range"
 """The column with the index of the time range for which a sample was read: the baseline or the
-window. Each range has its own series, because a counter's increase between two ranges belongs to
-neither."""
+window. Each range has its own series, because the increase of a counter between the two ranges
+belongs to neither range."""
 
 _SERIES: Final = (RANGE, "replica", "engine", "gpu", "process", "started_unix_ns")
 

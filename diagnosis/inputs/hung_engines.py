@@ -1,9 +1,7 @@
-"""Find engines that hang.
+"""Find engines that hang: they have requests but take no step. Pure.
 
-A hung engine has requests but takes no step. Pure.
-
-A request of a hung engine has no row until its client gives up or its server ends. The time that
-the request has waited is a lower bound of its latency. It is used as the latency.
+A request of a hung engine has no row until its client gives up or its server ends. Its waiting time
+is a lower bound of its latency, and is used as its latency.
 """
 
 from collections.abc import Iterator

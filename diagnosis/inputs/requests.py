@@ -96,7 +96,8 @@ class LazyColumns(Mapping[str, _Column]):
 def with_columns(
     columns: Mapping[str, _Column], added: Mapping[str, _Column]
 ) -> Mapping[str, _Column]:
-    """Return the columns with the added columns, which replace columns of the same name.
+    """Return the columns together with the added columns. An added column replaces a column of the
+    same name.
 
     The columns of a table stay lazy. They may include labels that only a filter uses, and
     `Requests` rejects unknown names of other columns."""

@@ -1,6 +1,7 @@
-"""Label requests and samples with their server.
+"""Label requests and samples with their server: a replica, or one engine of a replica with several
+engines.
 
-A server is a replica, or one engine of a replica with several engines. Pure.
+Pure.
 
 The engines of a data-parallel replica have separate queues, caches and steps. So explanations
 compare engines.

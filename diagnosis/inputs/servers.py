@@ -154,7 +154,7 @@ class EngineName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Samples and starts of the servers that a question is about."""
+    """Samples and starts of the servers that a question concerns."""
 
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)

@@ -35,8 +35,8 @@ rise."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. Below this share, the threshold does
-not separate slow requests from usual requests. It then decides only if the attainment fell even
-more (`fell`)."""
+not separate slow requests from usual requests. It then affects the verdict only if the attainment
+fell even further (`fell`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Attainment:
 
     @property
     def decides(self) -> bool:
-        """True if the verdict depends on these numbers."""
+        """True if the verdict depends on this attainment."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )

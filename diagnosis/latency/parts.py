@@ -24,8 +24,9 @@ PARTS: Final = (
     "delivery",
     "unsplit",
 )
-"""`handoff` is the wait until the engine accepts a request. It accepts requests only between two
-steps. `unsplit` is time that no step ledger (record of engine steps) divides into parts."""
+"""`handoff` is the wait until the engine accepts a request, which it does only between two steps.
+`unsplit` is time that is not divided into parts, because there is no step ledger (record of engine
+steps)."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -50,8 +51,7 @@ PHASE: Final = {
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     """Return the latency of each request in seconds: (n,). The latency is NaN if it is unknown or
     undefined (`has_latency`). If a hung engine did not finish a request, its E2E is the time that
-    it has waited.
-    """
+    it has waited."""
     number, defined = requests.number, has_latency(requests, metric)
     if metric is not Metric.TPOT:
         return np.where(defined, number(f"{metric.value}_s"), np.nan)

@@ -1,6 +1,6 @@
-"""Find the groups of requests that are slow more often than others.
+"""Find the groups of requests that are slow more often than other requests. Pure.
 
-The groups are compared by risk ratios over labels and sizes. Pure.
+The groups are compared by their risk ratios. A label or a size class of requests defines a group.
 
 A group is defined by one value (tenant=acme), or by a combination of up to three values.
 
@@ -32,8 +32,8 @@ ORDER: Final = 3
 SUPPORT: Final = 0.01
 """Minimum share of the slow requests that a group must contain."""
 FALSE_DISCOVERIES: Final = 0.05
-"""Maximum share of wrong groups among the groups that are found. Source: Benjamini and Hochberg,
-Journal of the Royal Statistical Society B 57, 1995."""
+"""Target rate of false discoveries: the maximum expected share of wrong groups among the reported
+groups. Source: Benjamini and Hochberg, Journal of the Royal Statistical Society B 57, 1995."""
 _MIN_REQUESTS: Final = 5
 """Minimum number of slow requests in a group. With fewer slow requests, the logarithm of a risk
 ratio is not approximately normal (Cochran, Biometrics 10, 1954)."""

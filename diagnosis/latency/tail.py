@@ -51,8 +51,8 @@ MIN_BLOCKS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class SortedLatencies:
-    """The known latencies of a time range, sorted: the slowest request is first. `rows` are the
-    indices of the requests. `blocks` are the indices of their blocks (minutes)."""
+    """The known latencies of a time range, in descending order. `rows` are the indices of the
+    requests. `blocks` are the indices of their blocks (minutes)."""
 
     rows: IntArray
     latency_s: FloatArray

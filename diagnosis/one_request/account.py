@@ -51,8 +51,8 @@ def account(requests: Requests, victim: int, most: int = 10) -> LatencyAccount:
     labels = {name: alone.labels[name] for name in alone.labels if name != "outcome"}
     itself = Requests(alone.received_unix_ns, alone.numbers, labels)
     split = split_s(itself, Metric.E2E)[0]
-    # Time that belongs to no phase counts as delivery only up to the measured delivery time. The
-    # rest of this time is unsplit.
+    # Time without a phase counts as delivery, but at most the measured delivery time. The rest is
+    # unsplit.
     delivery_s = float(np.nan_to_num(itself.number("delivery_s")[0]))
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s

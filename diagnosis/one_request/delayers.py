@@ -1,11 +1,11 @@
 """Find the requests that delayed another request.
 
 Pure. The delayed request's row reports how many seconds of delay the prefills and the decodes of
-other requests caused. The delay by prefills is divided among the requests whose prefill
-overlapped in time with the delayed request, in proportion to the prompt tokens computed during the
-overlap. The delay by decodes is divided among the requests whose decode overlapped with the
-delayed request, in proportion to the output tokens. So the sum of the delays equals the reported
-seconds. The work of individual steps is not recorded, so a more exact division is impossible.
+other requests caused. The delay by prefills is divided among the requests whose prefill overlapped
+in time with the delayed request, in proportion to the prompt tokens computed during the overlap.
+The delay by decodes is divided among the requests whose decode overlapped with the delayed request,
+in proportion to the output tokens. So the sum of the delays equals the reported seconds. A more
+exact division would need the work of each step, which is not recorded.
 """
 
 from collections import defaultdict
@@ -84,7 +84,8 @@ def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
 
 
 class _Overlaps:
-    """The overlaps of one request with the work of other requests in the same engine."""
+    """The time ranges in which the work of other requests overlaps with one request in the same
+    engine."""
 
     def __init__(self, requests: Requests, victim: int) -> None:
         self._requests, self._victim = requests, victim
