@@ -1,4 +1,4 @@
-"""Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
+"""Rank possible changes of the servers (levers) by replaying the recorded traffic with each change.
 
 A replay does not predict the quality of another model's output, or network delays. The precondition
 of a lever states what you must check or provide before the change.
@@ -23,8 +23,8 @@ MIN_GAIN: Final = 0.02
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of resampled replays (draws) for a change that does not shorten the latency. The interval
-of such a change does not affect the ranking. So an error of 25 % in its width is acceptable."""
+"""Number of resampled replays (draws) for a change that does not shorten the latency. The width of
+its interval does not affect the ranking, so an error of 25 % in the width is acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""
@@ -188,10 +188,11 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _refusal(recorded: Recorded, lever: AdviceLever) -> str | None:
-    """Return why an engine cannot have the lever's arguments, or None if each engine can have them.
+    """Return why an engine does not allow the lever's arguments, or None if every engine allows
+    them.
 
-    The values are computed from the first engine's arguments. The arguments of other engines may
-    differ."""
+    The lever's values are computed from the first engine's arguments. Other engines may have
+    different arguments."""
     for each in recorded.engines:
         try:
             edited_engine(each.model.engine, lever.edits.arguments or {})

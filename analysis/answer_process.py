@@ -31,7 +31,7 @@ takes about a second. On a busy machine, a replay takes up to 36 s. Its first co
 about 15 s (docs/benchmarks.md#shares-by-replay)."""
 
 MAX_AT_A_TIME: Final = 2
-"""Maximum number of child processes at the same time. Any other computation waits."""
+"""Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
 """The kinds of messages that the child sends. The first byte of a message is its kind. A message of
@@ -48,9 +48,9 @@ _turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
 """A function that yields answers, each better than the previous one. The child imports the
-function. So define it in a module, or use a `functools.partial` of such a function. The function
-calls its second argument after each step. It calls its third argument before the code of the replay
-is compiled."""
+function. So it must be a function of a module, or a `functools.partial` of such a function. It must
+call its second argument after each step, and its third argument before the code of the replay is
+compiled."""
 
 
 class ChildAnswer(NamedTuple):
@@ -143,7 +143,8 @@ def main() -> None:
     output."""
     pandas_import.prevent()
     child_process.limit_memory(MAX_BYTES)
-    # Libraries may print to standard output. It must contain only messages.
+    # Libraries may print to standard output, so standard output is replaced: it must contain only
+    # messages.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

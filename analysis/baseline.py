@@ -1,8 +1,6 @@
-"""Choose the default baseline of a window.
+"""Choose the default baseline of a window: the latest earlier range without an incident. Pure.
 
-The baseline is the latest range that lies before the window and has no incident. Pure.
-
-A range with an incident may be as slow as the window. A comparison with such a range would find no
+A range with an incident may be as slow as the window, so a comparison with it would find no
 difference.
 """
 

@@ -1,6 +1,6 @@
-"""Check in the store whether an objective is blind.
+"""Check in the store whether an objective is blind: it counted too few requests or probes to alert.
 
-An objective is blind if it counted too few requests or probes in the last hour to alert.
+Only the last hour is checked.
 
 The generated Prometheus rules do the same check on `/metrics`. Only the rules can report the reason
 `late`.
@@ -29,7 +29,7 @@ def blind_reason(
 
     Args:
         tallies: the counts of all groups for at least the hour before `at_s`. The groups are
-            checked together.
+            checked as a whole.
     """
     if not objective.alert_when_no_data:
         return None
@@ -41,7 +41,7 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # Distinguish no requests from requests that the objective's `where` does not match.
+    # Two cases: there are no requests at all, or the objective's `where` matches none of them.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,7 +1,7 @@
-"""Select one report of each lookup in a cache. Pure.
+"""Select one report for each lookup in a cache. Pure.
 
-One lookup may be reported by the call's span, by the HTTP span inside it, and by the gateway's
-spans.
+Several spans may report the same lookup: the call's span, the HTTP span inside it, and the
+gateway's spans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def one_of_each(
     report is used.
 
     Args:
-        models: the model of each call, which is used for reports without a model.
+        models: the model of each call, for reports that contain no model.
     """
     known = [each for each in reports if each.result in KNOWN]
     traces = {_trace(each) for each in known}

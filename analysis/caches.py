@@ -126,7 +126,7 @@ class CachesAnswer:
             lookup.
         groups: the groups of lookups, the largest first. If there are more than `MAX_GROUPS`, the
             group `_other` contains the smaller groups.
-        similarity: the bins that have lookups, for the cache `similarity_of`.
+        similarity: the bins that contain lookups of the cache `similarity_of`.
         similarity_of: the cache that reported the most similarities. Each cache has its own
             threshold, so only one cache is shown.
         other_similarities: the number of similarities of other caches.
@@ -272,7 +272,7 @@ def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float 
     }
     for each in lookups:
         if each.similarity is not None and each.result in numbers:
-            # In floating point, 0.29 · 100 is 28.999….
+            # As a floating-point number, 0.29 · 100 is 28.999….
             numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
     hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
     lowest = min(

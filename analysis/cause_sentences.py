@@ -18,9 +18,9 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""If a share by accounting is above this value, texts call the cause "probably most" of the growth.
-Accounting divides the growth without a replay. In simulations, "most" was right for 94 % of single
-faults. With two faults, it was right in 63 % of the cases. More precise words were wrong more often
+"""If a share that was computed without a replay (by accounting) is above this value, texts call the
+cause "probably most" of the growth. In simulations, "most" was correct for 94 % of single faults,
+and for 63 % of pairs of faults. More precise words were wrong more often
 (docs/benchmarks.md#shares-by-replay)."""
 
 

@@ -75,8 +75,8 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 
 
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
-    """The predicted percentiles: `measured` × `then` / `now`. The results never decrease. A smaller
-    result is raised to the result of the percentile below.
+    """The predicted percentiles: `measured` × `then` / `now`. The results never decrease: if a
+    result is smaller than the result of the next lower percentile, it is raised to that result.
 
     Args:
         measured: the measured percentiles in ascending order, or NaN if unknown.
@@ -138,7 +138,7 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """Two ranks in the recorded window for each quantile of a later window."""
+    """For each quantile of a later window, two ranks in the recorded window."""
 
     low: FloatArray
     high: FloatArray
@@ -147,14 +147,15 @@ class RankBounds(NamedTuple):
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
     """Return two ranks for each q.
 
-    In 95 % of later windows, the quantile q lies between the values at these ranks.
+    In 95 % of later windows, the quantile q lies between the values at these two ranks of the
+    recorded window.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay. It has the share of the replay's values up
-            to the quantile q of the whole replay. The share is NaN if the resampled replay has no
+        shares: one array (k,) for each resampled replay: the share of its values that do not exceed
+            the quantile q of the replay of the whole traffic. NaN if the resampled replay has no
             values.
 
     Returns:
@@ -227,8 +228,8 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # A later window may exceed the largest value of the recorded window, so this value is no
-        # upper bound. The interval is then symmetric.
+        # Values of a later window may exceed the largest value of the recorded window, so this
+        # value is no upper bound. The interval is then symmetric.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))

@@ -35,7 +35,7 @@ from store.queries import Window, newest_request_unix_ns
 from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
-"""Maximum length in seconds of the intervals for which `sustained_rate` checks the objectives."""
+"""Maximum length in seconds of the intervals in which `sustained_rate` checks the objectives."""
 MINUTE_S: Final = 60
 SECOND_NS: Final = 10**9
 
@@ -154,7 +154,7 @@ def managed_usd_by(
 
     Returns:
         For each group's label values, the price in dollars. It is None if a model of the group has
-            no managed price. Groups without tokens are left out.
+        no managed price. Groups without tokens are left out.
     """
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
@@ -175,7 +175,8 @@ def _selected(found: Bill) -> SelectedRequests:
 def managed_prices(
     tokens: Mapping[str | None, TokenCounts], prices: PriceList
 ) -> tuple[list[ManagedCost], list[str]]:
-    """Return the managed price of each served model's traffic, and why some traffic has none."""
+    """Return the managed price of each served model's traffic, and the reasons for which some
+    traffic has no managed price."""
     found, missing = [], []
     for model, of in tokens.items():
         try:
@@ -191,9 +192,9 @@ def sustained_rate(
     """Return the highest rate of requests at which all objectives were met.
 
     The counts of the newest minutes are not stored yet, so they are computed from the rows. Only
-    whole minutes for which the counts are complete are used. An objective may count only a
-    part of the requests. Its rate is then scaled to all requests. If the rollups per minute were
-    deleted, the number of all requests is the mean over whole hours.
+    whole minutes for which the counts are complete are used. If an objective counts only a part of
+    the requests, its rate is scaled to all requests. If the rollups per minute were deleted, the
+    number of requests is derived from the mean rate over whole hours.
 
     Args:
         window: begins and ends at whole minutes.

@@ -1,17 +1,18 @@
-"""Divide the cost of the engines' steps between two sides, prefill and decode.
+"""Divide the cost of the engines' steps between prefill and decode, and compute the bytes and FLOPs
+of both.
 
-Also compute the bytes and FLOPs of each side. Pure.
+Prefill and decode are called the two sides. Pure.
 
     requests + wasted + unbilled = prefill + decode + undivided
 
 `requests`, `wasted` and `unbilled` are the parts of the bill for the time in steps (`cost.bill`).
-The step model divides this time (`cost.weights`). The time for prompt tokens is prefill, and the
-time for output tokens is decode. The fixed time of a step is divided among its sequences. The bytes
-of the weights are divided like the fixed time. All other bytes and FLOPs belong to the tokens that
+The step model divides the time of a step (`cost.weights`). The time for prompt tokens is prefill,
+and the time for output tokens is decode. The fixed time of a step, and the bytes of the weights,
+are divided equally among the step's sequences. All other bytes and FLOPs belong to the tokens that
 need them. `undivided` is the cost of the hours for which no step model is known.
 
-The chunks of a prompt read the KV cache again. These reads are not counted, so the bytes of prefill
-are slightly too low.
+Each chunk of a prompt reads the KV cache of the earlier chunks. These reads are not counted, so the
+bytes of prefill are slightly too low.
 """
 
 from collections import defaultdict

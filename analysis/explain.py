@@ -145,8 +145,8 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
-    """Join the evidence of several time ranges, in order of time. The column `RANGE` contains the
-    index of each sample's range."""
+    """Concatenate the evidence of several time ranges, in order of time. The column `RANGE`
+    contains the index of each sample's range."""
     if len(found) == 1:
         return found[0]
 

@@ -1,4 +1,4 @@
-"""Select one replica's data of a bill. Pure."""
+"""Select the data of a bill that belongs to one replica. Pure."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""Report how much of the simulated past is stored.
+"""Report which share of the simulated past is stored, in the first minute of
+`tailspan up --simulate`.
 
-This is used in the first minute of `tailspan up --simulate`. Until the past is stored and
-evaluated, a page would show incomplete data.
+Until the past is stored and evaluated, a page would show incomplete data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ class BackfillProgress:
 def backfill_progress(
     engine: Engine, question: FirstMinute, now_unix_ns: int
 ) -> BackfillProgress | None:
-    """How much of the past is stored. Return None if all of it is stored and evaluated. Also return
-    None if the simulation started more than `GIVE_UP_S` seconds ago."""
+    """The progress of storing the past, or None if all of it is stored and evaluated. Also None if
+    the simulation started more than `GIVE_UP_S` seconds ago."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None
     past_s = question.to_unix_s - question.from_unix_s

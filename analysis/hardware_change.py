@@ -1,9 +1,10 @@
 """Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
 The coefficients of prefill tokens and attention are scaled with the peak FLOP/s. The coefficient of
-context tokens is scaled with the peak bytes/s. The time to read the weights at peak bandwidth
-scales too. The rest of a step's base time is overhead and stays the same. A real GPU does not reach
-its peak bandwidth. So the effect of faster memory or smaller weights is understated.
+context tokens is scaled with the peak bytes/s. A step's base time has two parts. The time to read
+the weights at peak bandwidth is scaled, and the rest is overhead, which stays the same. A real GPU
+does not reach its peak bandwidth, so the effect of faster memory or smaller weights is
+underestimated.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Find the verdict on an incident from all latencies of its objective.
+"""Find the verdict on an incident: the explanation of the latency that violates its objective most.
 
 If an objective has several latency thresholds, the verdict is about the latency whose threshold the
-most requests missed. Commands, pages and alerts use this module, so their texts agree.
+most requests missed. Commands, pages and alerts all use this module, so that their texts agree.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -32,9 +32,9 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method that computes answers. Increase it if the method computes other shares
-from the same data. The server then computes the answers of the last day again. Earlier answers show
-their version."""
+"""The version of the method that computes answers. Increase it whenever a change of the method
+gives different shares for the same data. The server then computes the answers of the last day
+again. Earlier answers show their version."""
 MAX_BYTES: Final = 2**20
 """Maximum length of an answer in bytes. An answer with four causes and two latencies has 20 kB."""
 
@@ -200,7 +200,7 @@ def store_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # If the clock was wrong, the evaluator may reopen an incident that it ended. Answers of the
+    # The evaluator may reopen an incident that it ended, if the clock was wrong. Answers of the
     # phase `ENDED` are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]

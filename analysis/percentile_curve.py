@@ -12,7 +12,7 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""Percentiles at about equal distances in standard deviations of a normal distribution."""
+"""The percentiles of the curve. In a normal distribution, they are at about equal distances."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:
@@ -39,6 +39,6 @@ def _rank_indices(number: int) -> IntArray:
 
 
 def shown(number: int) -> list[int]:
-    """Return the indices in `CURVE` of the percentiles that can be estimated from `number`
-    values."""
+    """Return the indices in `CURVE` of the percentiles that `number` values are enough to
+    estimate."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

@@ -1,5 +1,5 @@
-"""The shared prefixes of the recorded prompts, for what-if questions that change the contents of
-the KV cache.
+"""Compute the shared prefixes of the recorded prompts, for what-if questions that change what the
+KV cache contains.
 
 The prefix ladder of a request contains hashes of prefixes of its prompt at increasing lengths
 (rungs). Equal rungs show which requests begin with the same tokens, so the replay can compute the
@@ -40,13 +40,14 @@ class PrefixedTraffic(NamedTuple):
 
 
 def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> PrefixedTraffic:
-    """Return the traffic with the prefixes that its prompts share, if the question needs them.
+    """Return the traffic together with the prefixes that its prompts share, if the question needs
+    them.
 
     Returns:
         The unchanged traffic in three cases: no tokens were cached, no edit changes the contents of
-            the caches, or the ladders cannot be used. In all other cases, the traffic with
-            `prefixes`. Its `cached_tokens` then contains only the hits that the replay cannot
-            compute. These hits are from outside the engine, or from before the recording.
+        the caches, or the ladders cannot be used. In all other cases, the traffic with `prefixes`.
+        Its `cached_tokens` then contains only the hits that the replay cannot compute. These hits
+        are from outside the engine, or from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -109,7 +110,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
         return f"{percent(1 - known[whole].mean(), 0)} of the requests have no prefix ladder"
     if not pools:
         return None
-    # An engine that restarts with another key has other rungs. So only its latest ladder is
+    # If an engine restarts with another key, its rungs change. So only its latest ladder is
     # compared.
     latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]
     if len({int(ladders.rungs[ladders.offsets[row]]) for row in np.concatenate(latest)}) > 1:
@@ -125,15 +126,15 @@ def prefixes_of(
 ) -> tuple[Prefixes, BoolArray]:
     """The prefixes that prompts share.
 
-    Also return (n,) which cache hits are longer than the prefix shared with earlier requests by at
-    least one rung.
+    Also return (n,) which cache hits are at least one rung longer than the prefix that the request
+    shares with earlier requests.
 
-    Two prompts begin to differ between their last equal rung and the next rung. The shared prefix
-    ends where the shortest cache hit between these rungs ends. If there is no such hit, it ends at
-    the last equal rung.
+    Two prompts begin to differ somewhere between their last equal rung and the next rung. If a
+    cache hit ends between these two rungs, the shared prefix is assumed to end at the shortest such
+    hit. Otherwise, it is assumed to end at the last equal rung.
 
     Args:
-        found_tokens: (n,) cached prompt tokens that the engine's own cache held.
+        found_tokens: (n,) prompt tokens that were found in the engine's own cache.
         positions: number of KV blocks from the start of a prompt to each rung, ascending.
     """
     nodes = _shared_nodes(ladders)
@@ -228,8 +229,8 @@ def _moved_ends(
 ) -> IntArray:
     """Return where each node ends, in KV blocks from the start of the prompt.
 
-    A node ends at the shortest cache hit between its rung and the next. If there is no such hit, it
-    ends at its rung.
+    If a cache hit ends between the node's rung and the next rung, the node ends at the shortest
+    such hit. Otherwise, it ends at its rung.
     """
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
@@ -243,8 +244,8 @@ def _moved_ends(
 
 def _common(nodes: _Nodes) -> BoolArray:
     """Return which prefixes are common to many users: (m,). A prefix is common if many different
-    prompts continue it. It is also common if it begins a longer common prefix of the same request.
-    """
+    prompts continue it. It is also common if it begins a longer common prefix of the same
+    request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -32,8 +32,8 @@ def latest_change(
 ) -> ArgumentChange | None:
     """The latest change of an engine's arguments, version of vLLM or GPUs, or None.
 
-    A restart without such a change does not count. An engine that ended counts if no running engine
-    has its arguments: a rollout can give each server a new name.
+    A restart without such a change does not count. The end of an engine counts as a change if no
+    running engine has its arguments, because a rollout can give each server a new name.
 
     Args:
         starts: the starts of the engines until the end of the range.
@@ -59,8 +59,8 @@ def latest_change(
 
 
 def runs_by_engine(starts: Sequence[EngineStart]) -> dict[EngineKey, list[list[EngineStart]]]:
-    """The starts of each engine in order of time, divided where the arguments, the version of vLLM
-    or the GPUs changed."""
+    """The starts of each engine in order of time, split into runs with the same arguments, version
+    of vLLM and GPUs."""
     of_engine: dict[EngineKey, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):
         of_engine[start.replica, start.engine].append(start)

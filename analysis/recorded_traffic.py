@@ -43,10 +43,10 @@ PACE_INTERVAL_S: Final = 5
 MIN_REQUESTS: Final = 100
 """Minimum number of requests. The 95 % interval of a P50 then extends from about P40 to P60."""
 MAX_REQUESTS: Final = 200_000
-"""Maximum number of requests. A prediction needs 82 replays, which take about two minutes of CPU
-time for this many requests (docs/benchmarks.md#replay)."""
+"""Maximum number of requests. A prediction needs 82 replays. For this many requests, they take
+about two minutes of CPU time (docs/benchmarks.md#replay)."""
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of the requests that have no phases from the plugin. The same limit applies to the
+"""Maximum share of the requests that have no phases from the plugin, and maximum share of the
 requests whose engine cannot be replayed."""
 MAX_NAMED: Final = 3
 """Maximum number of engines that an error message names."""
@@ -93,7 +93,7 @@ class RecordedEngine:
     start: EngineStart
     waiting: Sequence[int] = ()
     """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer of this
-    engine before they send the next request. They also wait in the replay."""
+    engine before they send the next request. In the replay, these clients also wait."""
     from_s: float = -np.inf
     """Start of the part, on the time axis of `Arrivals.received_s`. It is −∞ for the first part."""
 
@@ -118,7 +118,8 @@ class Recorded:
     simulated: bool
     waiting: Sequence[int] = ()
     """Indices in `tenants` of the tenants whose clients wait for each answer, over all engines.
-    `RecordedEngine.waiting` contains them only if each client sends its requests to one engine."""
+    `RecordedEngine.waiting` contains a tenant only if each of its clients sends all requests to one
+    engine."""
 
     @property
     def replicas(self) -> int:
@@ -203,8 +204,8 @@ def recorded_of(
         starts: the starts of the engines. The latest start of each engine is used.
         replica: the only replica whose requests the question needs, or None for all. Any share of
             the other replicas' requests may be left out.
-        present_only: whether to leave out the requests before the latest change of the engines'
-            arguments, and of `LEAD_S` after it. The window then begins later.
+        present_only: whether to leave out the requests received before the latest change of the
+            engines' arguments, and in the `LEAD_S` after it. The window then begins later.
         in_parts: whether to fit a model to each part of the window in which an engine had the same
             arguments. By default, each engine has one model with its latest arguments.
 
@@ -437,7 +438,7 @@ def _fit(samples: Samples, key: _PartKey, part: _Part, origin_ns: int) -> _Fit:
     try:
         steps = fit_steps(_step_reports(samples, mine, origin_ns))
     except FitError:
-        # A short part may have too few steps. The step times of the other parts are then used too.
+        # If a part has too few steps, the step times of the engine's other parts are used too.
         mine = of_engine
         try:
             steps = fit_steps(_step_reports(samples, mine, origin_ns))
@@ -470,7 +471,7 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # Without a Python front end, rows begin with the queue phase.
+    # If the front end is not in Python, rows begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = _streamed(requests)
     front_end = fit_front_end(

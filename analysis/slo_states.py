@@ -1,7 +1,7 @@
 """Read the state of each objective at an instant, and its incidents, from the store.
 
-A burn is a time in which an objective spends its error budget too fast. A page or a ticket is an
-incident of this severity.
+A burn is a time range in which an objective spends its error budget too fast. A page or a ticket is
+an incident with the severity `page` or `ticket`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,12 +44,10 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective. A burn has an incident of severity page, an incident of severity
-    ticket, or both if they overlap."""
+    """One burn of an objective. A burn has a page, a ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The newest incident of severity page, or the incident of severity ticket if there is no page.
-    Links open this incident."""
+    """The newest page, or the ticket if there is no page. Links open this incident."""
     severity: str
     """`page` or `ticket`. It is the highest severity of the open incidents."""
     began_unix_s: int
@@ -58,11 +56,11 @@ class SloIncident:
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """True if the peak is after the instant of the status. `peak_burn` then covers only the time
-    until this instant."""
+    """True if the burn's peak is later than the instant of the status. `peak_burn` is then the
+    highest burn rate until this instant."""
     budget_spent: Fraction | None
-    """The share of the error budget that the burn spent. It is None if it was known only after the
-    instant of the status."""
+    """The share of the error budget that the burn spent. It is None if it was computed only after
+    the instant of the status."""
     bad: int | None = None
     """Number of requests that missed the objective since the incident began. None after the
     incident ended."""
@@ -105,7 +103,8 @@ class SloState:
 
     @property
     def burns(self) -> bool:
-        """Whether a pair of burn-rate windows fires, or an incident is open."""
+        """Whether the burn rates of a pair of windows exceed their threshold, or an incident is
+        open."""
         return self.firing is not None or bool(self.open)
 
     @property
@@ -116,7 +115,7 @@ class SloState:
 
     @property
     def firing(self) -> WindowPair | None:
-        """The first pair of burn-rate windows that fires."""
+        """The first pair of burn-rate windows whose burn rates exceed the threshold."""
         return self._first_pair(State.FIRING)
 
     @property
@@ -267,8 +266,7 @@ def incident_of(
     """Return one burn as one incident.
 
     Args:
-        rows: the incidents of severity page of the burn, its incident of severity ticket, or both.
-            The cause of the newest incident of severity page is shown.
+        rows: the pages of the burn, its ticket, or both. The cause of the newest page is shown.
         status: the current status. If its burn rate is higher than the stored peak, it is the peak.
     """
     at_s = status.at_s

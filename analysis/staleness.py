@@ -1,6 +1,4 @@
-"""Detect that data no longer arrives.
-
-Pages then do not show old values as if they were current. Pure."""
+"""Detect that data no longer arrives, so that pages do not show old values as current. Pure."""
 
 from typing import Final
 

@@ -60,7 +60,7 @@ class StatsAnswer:
     """Number of requests in groups with a label `_other`. Rollups replace a label's value with
     `_other` if the label has too many values."""
     hidden: int = 0
-    """Number of requests under `_other` that may belong to `partial` groups, or may match the
+    """Number of requests under `_other` that may belong to a `partial` group, or may match the
     filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests from each source. Empty for `sketch`."""
@@ -137,8 +137,8 @@ def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> li
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
     """The statistics of `group_stats`, computed from rollups.
 
-    Latencies that rollups do not store are None. `partial` groups may have more requests under
-    `_other`.
+    Latencies that rollups do not store are None. A group is `partial` if more of its requests may
+    be under `_other`.
     """
     window = found.plan.counted
     length_s = window.length_s

@@ -1,10 +1,10 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if its change can be deployed. It must change engine arguments or the number
-of replicas. The measured change is percentile after the deploy / percentile before the deploy − 1,
-at the mix after the deploy. Like the prediction, the measured change includes the effect of the
-load.
+A prediction is stored if its change can be deployed. Such a change affects engine arguments or the
+number of replicas. The measured change is (percentile after the deploy) / (percentile before the
+deploy) − 1, at the mix of requests after the deploy. Like the prediction, the measured change
+includes the effect of the load.
 """
 
 import json
@@ -40,13 +40,13 @@ REPORTED: Final[Mapping[str, str]] = {
     "num_speculative_tokens": "speculative.num_speculative_tokens",
     "max_model_len": "model.max_model_len",
 }
-"""For each argument of what-if, its name in the arguments that an engine reports at its start."""
+"""Maps each what-if argument to its name in the arguments that an engine reports at its start."""
 ABSENT: Final[Mapping[str, Argument]] = {
     "scheduling_policy": "fcfs",
     "long_prefill_token_threshold": 0,
     "num_speculative_tokens": 0,
 }
-"""Defaults of the arguments that an engine reports only if they are set."""
+"""Default values of the arguments that an engine does not report unless they are set."""
 
 
 class Ratio(NamedTuple):
@@ -84,8 +84,8 @@ class Expected:
 def canonical(edits: Sequence[str]) -> str | None:
     """Return edits such as `max_num_seqs=64` in the form that can be compared with a deploy.
 
-    Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report their
-    router, so the form does not contain it."""
+    Return None if Tailspan cannot recognise a deploy of these edits. The form does not contain the
+    router, because servers do not report it."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -210,8 +210,7 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines. The arguments that what-if can change are separate from the
-    rest."""
+    """The arguments of some engines: those that what-if can change, and all others."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

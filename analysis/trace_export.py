@@ -18,8 +18,8 @@ from store.queries import Window, has_value
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Number of requests in a part, to save memory. A prefix shared by several parts is exported once
-per part."""
+"""Number of requests in a part. The export reads one part at a time, to save memory. A prefix
+shared by several parts is exported once per part."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")

@@ -1,8 +1,8 @@
 """Predict the latencies of a trace on the engines of a window.
 
-The window is replayed unchanged, which gives the model's error. Then the requests of the trace are
-replayed on equal engines behind one router. The model's error corrects the replayed percentiles,
-and widens their intervals.
+The unchanged window is replayed to measure the model's error. Then the requests of the trace are
+replayed on equal engines behind one router. The replayed percentiles are corrected by the model's
+error, which also widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +161,7 @@ def predict_trace(
             np.array([reproduced[point].error_ratio or 0.0 for point in POINTS]),
         )
 
-    # The requests of a trace are replayed as streamed requests.
+    # All requests of a trace are replayed as streamed requests.
     found = nested_latencies({name: predicted(name) for name in METRICS}, all_streamed=True)
     engines = served.engines[0].model.replicas
     # The price of a new device is unknown here.

@@ -23,7 +23,8 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 def with_unfinished_requests(
     engine: Engine, found: EvidenceRows, windows: Sequence[Window]
 ) -> EvidenceRows:
-    """Return the data. If the samples show a hung engine, add its requests in flight."""
+    """Return the data of an explanation. If the samples show a hung engine, include its requests in
+    flight."""
     if not _hung(found.engines):
         return found
     tables = [

@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed unchanged, to measure the model's error. It is also replayed with the edits.
-Replays of resampled blocks of time give the intervals.
+The window is replayed without the edits, to measure the model's error, and with the edits. The
+confidence intervals come from replays of resampled blocks of time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99"
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
 """The indices in `CURVE` of the percentiles `POINTS`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
-"""A prediction is made only if the unchanged replay reproduces these latencies."""
+"""Tailspan predicts only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 """Maximum relative error of the unchanged replay. If the error is larger, no prediction is made.
@@ -66,8 +66,8 @@ For a real vLLM, the error is at most 5 % at P50 and 25 % at P99. In a window th
 disturbed, the prediction of P99 was wrong by 50 % (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Number of resampled pairs of replays for an interval. The standard deviation of 40 draws is known
-to within 11 %."""
+"""Number of resampled pairs of replays for an interval. From 40 draws, a standard deviation can be
+estimated to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -123,8 +123,8 @@ class WhatIfAnswer:
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The relative change of each percentile for exactly the recorded traffic. The value −0.1 means
-    10 % faster."""
+    """The relative change of each percentile if the traffic is exactly the recorded traffic. The
+    value −0.1 means 10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
     """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
     out."""
@@ -176,8 +176,8 @@ def read_for(
     window, only the part with their present arguments is read.
 
     Args:
-        moves_requests: whether a change can move requests between replicas, or None if
-            `question.edits` decides. If it cannot move requests, and the question is about one
+        moves_requests: whether a change can move requests between replicas. If None, this is
+            derived from `question.edits`. If requests cannot move and the question is about one
             replica, only this replica must be replayable.
 
     Raises:
@@ -261,7 +261,7 @@ def _predict_group(
 ) -> list[WhatIfAnswer]:
     """Predict the effects of alternative edits.
 
-    Either all of these edits set replicas or a router, or none of them does."""
+    Either all of these edits set the replicas or the router, or none of them does."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
@@ -516,8 +516,8 @@ class _Prediction:
         for name, known in self._of.known.items():
             values = self._corrected(sample, after, reported, name)
             if name == "ttft_s":
-                # An objective also judges responses that are not streamed. Their first byte is
-                # sent at the end.
+                # An objective also covers responses that are not streamed. Their first byte is sent
+                # at the end.
                 e2e_s = self._corrected(sample, after, reported, "e2e_s")
                 values = np.where(self._of.streamed[source], values, e2e_s)
             # An undefined latency, such as the TPOT of one token, stays unknown.
@@ -619,7 +619,8 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # Double the variance: the recorded window and a later window are two independent samples.
+    # The variance is doubled, because the recorded window and a later window are two independent
+    # samples.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 

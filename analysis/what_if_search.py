@@ -19,8 +19,8 @@ MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to within 2 %. A queue counts as stable up to 2
-% above the capacity."""
+"""A search for the rate ends when the rate is known to within 2 %. It is not more exact, because a
+queue counts as stable up to 2 % above the capacity."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -192,7 +192,7 @@ def find(
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
-    """Return the smallest whole number that meets the SLO, or None if no tried number does.
+    """Return the smallest whole number that meets the SLO, or None if no tried number meets it.
 
     The number is found by doubling and bisection."""
     high = 1

@@ -25,9 +25,9 @@ BLOCKS: Final = 10
 """Minimum number of blocks, so that the variance can be estimated. Short windows have blocks
 shorter than `BLOCK_S`."""
 SATURATED: Final = 0.02
-"""Engines are saturated if the queueing time grows by more than this many seconds per second. The
-request rate is then 2 % above their capacity. The limit also applies to the share of requests that
-a full queue rejects."""
+"""Engines count as saturated if the queueing time grows by more than this many seconds per second:
+the request rate is then more than 2 % above the capacity. They also count as saturated if a full
+queue rejects more than this share of the requests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +82,8 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block, on the time axis of `Arrivals.received_s`."""
     length_s: float
-    """Length of each block. It is a multiple of `PACE_INTERVAL_S`, so that no interval of constant
-    speed is divided."""
+    """Length of each block. It is a multiple of `PACE_INTERVAL_S`, so that no interval with a
+    constant engine speed is divided between two blocks."""
     number: int
 
 

@@ -1,4 +1,4 @@
-"""Write the audit log. It has a line of JSON for each sign-in and each read of a request.
+"""Write the audit log: a line of JSON for each sign-in and for each read of a request.
 
 Several processes can write to the same log.
 """
@@ -43,7 +43,8 @@ class AuditLog:
         self._failed = False
 
     def sign_in(self, who: str, result: str) -> None:
-        """Record a sign-in. `result` is `accepted`, or the reason why the sign-in was refused."""
+        """Record a sign-in. `result` is `accepted`, or the reason for which the sign-in was
+        refused."""
         self._append({"event": "sign_in", "who": who, "result": result})
 
     def read(self, interface: Interface, who: str, request: str, *, found: bool) -> None:

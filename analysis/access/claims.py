@@ -8,7 +8,7 @@ from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
 """Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups. If a person has
-more groups, it sends a link instead."""
+more groups, it sends a link to the list of groups."""
 LONGEST_VALUE: Final = 1_024
 
 

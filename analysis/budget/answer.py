@@ -34,8 +34,8 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: the number of requests for each `Extent`. A request counts for each extent up to
-            its own.
+        measured: the number of requests for each `Extent`. A request with a large extent also
+            counts for the smaller extents.
         left_out: for each reason, the number of requests that are not counted.
         spending: the time in each layer, or None if there are fewer than `needed` requests.
     """

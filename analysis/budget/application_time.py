@@ -1,8 +1,8 @@
-"""The time that an application spent before and after a call to a model, for each operation. Pure.
+"""Measure the time of each operation of an application before and after a call to a model. Pure.
 
-Only spans of the calling process are used. Each nanosecond belongs to the innermost operation that
-runs at this time. If several operations run in parallel, it belongs to the operation that began
-last. `other` is the time in which only an agent or a workflow runs, and the time between
+Only spans of the calling process are used. At each instant, the time belongs to the innermost
+operation that runs. If several operations run in parallel, the time belongs to the operation that
+began last. `other` is the time in which only an agent or a workflow runs, and the time between
 operations.
 """
 
@@ -35,7 +35,7 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
 
     Returns:
         The time of each operation. It is None if the trace lacks the span of the call or has only
-            calls. It is also None if the trace has so many operations that some were not stored.
+        calls. It is also None if the trace has so many operations that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

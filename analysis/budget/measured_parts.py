@@ -1,7 +1,5 @@
-"""Compute the seconds of each part of each request's latency.
-
-A part is time in the server, in the network or in the application.
-"""
+"""Compute the seconds of each part of each request's latency. A part is time in the server, in the
+network or in the application."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """The layers of a request's latency that are known.
+    """Which layers of a request's latency are known.
 
     Each value includes the layers of all lower values.
     """

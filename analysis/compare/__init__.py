@@ -1,2 +1,1 @@
-"""Separate the effect of a change from the effects of a different mix of requests and a different
-load."""
+"""Compare latencies before and after a change, at the same mix of requests and the same load."""

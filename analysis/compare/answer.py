@@ -196,8 +196,9 @@ def _settled(
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored when it ends. So just before the newest stored request, slow requests are
-    missing. The time to leave out is the P99 of the durations, on the side where it is longer.
+    A request is stored when it ends. So of the requests that arrived last, the slow ones are not
+    stored yet. The time to leave out is the P99 of the request durations, taken from the side on
+    which it is longer.
     """
     newest = newest_unix_ns(engine)
     lasted_s = [
@@ -226,7 +227,7 @@ def _coefficients(
         if not len(samples):
             return None
         names = set(side.requests.table["replica"].filter(pa.array(side.rows)).to_pylist())
-        # In the range, a replica may have restarted with another configuration or version.
+        # A replica may have restarted within the range, with another configuration or version.
         labels = {name: of.equals[name] for name in PROCESS_LABELS if name in of.equals}
         mine = samples.replica.is_any(names) & matching(table, labels)
         work_intervals.append(

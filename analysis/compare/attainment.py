@@ -1,9 +1,10 @@
 """Divide the difference of an objective's attainment (share of good requests) into mix, load and
 change. Pure.
 
-For each request, the expected latencies are divided by the objective's thresholds. Requests are
-matched by the largest of these ratios. Requests without an answer (failed, refused or cancelled)
-that have no latency cannot be matched. If their share grows, the growth belongs to the change.
+For each request, each expected latency is divided by the objective's threshold for it. Requests are
+matched by the largest of these ratios. A request without an answer (failed, refused or cancelled)
+may have no latency, and then cannot be matched. If the share of such requests grows, the growth
+belongs to the change.
 """
 
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _parts(
             _, with_metric = side.requests.observed(metric, side.groups, known)
             rows &= np.isin(np.arange(known.size), with_metric)
         both.append(rows)
-        # A failed request may have all latencies. It can then be matched.
+        # A failed request that has all latencies can be matched.
         answered.append(known & (rows | good | _answered(side)))
     if min(rows.sum() for rows in both) < MIN_REQUESTS:
         return None

@@ -28,14 +28,14 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side. The effective number of requests before the change
-(`Matches.effective`) has the same minimum. With fewer requests, the 95 % interval of a P50 is wider
-than P40 to P60."""
+"""Minimum number of requests on each side, and minimum of `Matches.effective`. With fewer requests,
+the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
-"""Minimum share of comparable requests for the verdict `worse`. On a much slower server, so many
-requests run together that most have no counterpart before the change."""
+"""Minimum share of comparable requests for the verdict `worse`. It is lower than `MIN_COMPARED`: if
+the server became much slower, more requests run at the same time than before, so most of them have
+no counterpart before the change."""
 MAX_COMPARED: Final = 10_000
 """Maximum number of requests to compare on each side, which takes a few seconds. If a side has more
 requests, only every n-th request is used."""
@@ -50,8 +50,8 @@ class Criteria:
     looks: bool = True
     """True if the interval must stay valid when the comparison is repeated."""
     floor_s: float = 0.0
-    """Seconds that are added to the percentiles before and after the change. Most queueing times
-    are 0. Without the added seconds, the ratio of the percentiles could be undefined."""
+    """Seconds that are added to the percentiles before and after the change. Without them, the
+    ratio of the percentiles could be undefined, because most queueing times are 0."""
     restart_half: float = 0.0
     """Half of the width of the 95 % interval of a restart's effect on ln(after / before)."""
 
@@ -71,8 +71,8 @@ class CompareDecision:
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Why requests after the change have no counterpart. There is one text for each reason, with
-    the share of the requests."""
+    """Why some requests after the change have no counterpart: one text for each reason, with the
+    share of the requests."""
     blocks: int = 0
     """Number of blocks of time with compared requests, on the side with fewer blocks."""
     log_error: float | None = None

@@ -1,4 +1,5 @@
-"""Compare the latencies before and after the latest deploy automatically (README.md)."""
+"""Compare latencies before and after the latest deploy. The server does this automatically
+(README.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. An objective that requires 99 % good requests is met if the P99 is
-within its threshold."""
+"""The percentile to compare. An objective of 99 % good requests is met if the P99 is within its
+threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -44,9 +45,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the longest range of `STEPS_S` that begins at the deploy and ends by an instant.
-
-        Return None if even the shortest range ends later."""
+        """Return the range from the deploy with the longest of the lengths `STEPS_S` that ends by
+        `to_unix_ns`. Return None if even the shortest range ends later."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -103,7 +103,8 @@ def compare_deploy(
 
 
 def missing(found: DecisionResult) -> int:
-    """Return how many more requests must arrive after the deploy before there can be a verdict."""
+    """Return the number of requests that must still arrive after the deploy before a verdict is
+    possible."""
     return max(0, min_requests(found.question.quantile) - found.requests_after)
 
 

@@ -1,9 +1,9 @@
 """Compute confidence intervals of the effect of a change, from resampled blocks of time. Pure.
 
 Requests of the same second share engine steps, so their latencies are not independent. Each
-resample (draw) therefore consists of blocks of time. A gate in a deployment pipeline computes the
-result many times. Each computation is a look. By default, the intervals are valid for all looks
-together.
+resample (draw) therefore consists of blocks of time. A gate in a deployment pipeline repeats the
+comparison many times. Each repetition is called a look. By default, the 95 % hold for all looks
+together, as in a confidence sequence.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -32,14 +32,15 @@ MIN_BLOCKS: Final = 8
 """Minimum number of blocks that contain compared requests, before and after the change."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the relative error of the expected latencies. The error is the same in all
-draws, so it is added to each interval. Without it, 95 % intervals contained the true change in only
-14 to 20 of 20 pairs of simulated windows."""
+draws, so resampling does not show it, and it is added to each interval. Without it, 95 % intervals
+contained the true change in only 14 to 20 of 20 pairs of simulated windows."""
 ERROR: Final = 0.05
 """Probability that an interval misses the true change. If the interval is for all looks, it is the
 probability that any of the looks misses it."""
 TUNED_BLOCKS: Final = 20
-"""An interval for all looks is wider than an interval for a single look. The factor between them is
-smallest for this number of blocks. For 5 to 400 blocks, it is at most a fifth larger."""
+"""An interval for all looks is wider than an interval for a single look. The ratio of their widths
+is smallest for this number of blocks. For 5 to 400 blocks, the ratio is at most a fifth larger than
+its minimum."""
 
 
 Statistic = TypeVar("Statistic")
@@ -108,7 +109,7 @@ def _drawn(blocks: list[IntArray], chance: np.random.Generator) -> IntArray:
 
 
 def reach_of(blocks: int, looks: bool) -> float:
-    """Half of the width of an interval, in standard errors.
+    """Return half of the width of an interval, in standard errors.
 
     Args:
         blocks: number of blocks of time on the side with fewer blocks.

@@ -70,9 +70,10 @@ def points_of(
 ) -> list[LoadPoint]:
     """The points of the curve, from the lowest to the highest load.
 
-    If the load grows over time, the requests of a point arrived in few blocks of time. The interval
-    of a point takes into account how many. With fewer than `MIN_BLOCKS`, the point is left out.
-    Their number is Kish's effective sample size of the requests per block.
+    If the load grows over time, all requests of a point may have arrived in a few blocks of time.
+    The width of the point's interval depends on the number of these blocks. A point with fewer than
+    `MIN_BLOCKS` blocks is left out. The number of blocks is Kish's effective sample size of the
+    requests per block.
 
     Args:
         drawn: (draws, points, 2) the result of `percentiles` for each draw of resampled requests.

@@ -18,13 +18,13 @@ deviation of one latency."""
 FEWER: Final = (10, 15)
 """Numbers of matches in groups of fewer than 75 (5 · 15) and 150 (5 · 30) requests."""
 FARTHEST: Final = 0.7
-"""Requests with a larger distance from their matches are not compared. The distance is the median
-over the matches of |ln(expected latency of the request / expected latency of the match)|. At a
-distance of 0.7, half of the matches differ by a factor of at most 2."""
+"""Maximum distance of a compared request from its matches. The distance is the median over the
+matches of |ln(expected latency of the request / expected latency of the match)|. At a distance of
+0.7, half of the matches differ by a factor of at most 2."""
 BEYOND: Final = 1.1
-"""Maximum ratio of a request's work to the largest work before the change. It applies to each kind
-of work, and also to the work of other requests around it. Requests with more work are not compared.
-"""
+"""Maximum ratio of a request's work to the largest work before the change. The maximum applies to
+each kind of work, and also to the work of other requests that run at the same time. Requests above
+it are not compared."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
@@ -46,7 +46,7 @@ class Matches(NamedTuple):
     scale: FloatArray
     """(m, MATCHES) factors by which the latencies of the matches are multiplied."""
     there: BoolArray
-    """(m,) whether the group of each request has enough requests before the change."""
+    """(m,) whether each request's group has enough requests before the change."""
 
     def latencies(self, values_s: FloatArray) -> FloatArray:
         """The latencies of the matches, multiplied by `scale`: (m, MATCHES)."""
@@ -67,13 +67,14 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # The keys of consecutive groups are 1,000 apart. Any two logarithms differ by less.
+    # The keys of consecutive groups are 1,000 apart. Any two logarithms in a group differ by less
+    # than that.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
     # Many requests before the change may have the same expected latency, such as a queue time of 0.
-    # The matches are spread among them.
+    # The matches are distributed evenly among them.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

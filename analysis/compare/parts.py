@@ -18,10 +18,11 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups of a model with fewer requests before the change are joined into one group."""
+"""Minimum number of requests of a group before the change. Smaller groups of a model are joined
+into one group."""
 NEW: Final = -1
-"""The group number of all requests whose group (model, tenant, route and adapter) is new after the
-change."""
+"""The group number of all requests whose group (model, tenant, route and adapter) does not exist
+before the change."""
 REST: Final = -2
 """The number of the joined group of model 0. The joined group of model m has the number
 `REST` − m."""
@@ -43,7 +44,7 @@ class ObservedRequests:
     mix: FloatArray
     """(n, j) the amount of each kind of work of the request itself. The first column is 1."""
     load: FloatArray
-    """(n, k) the amount of each kind of work of other requests around the request."""
+    """(n, k) the amount of each kind of work of other requests that run at the same time."""
     running: FloatArray
     """(n,) number of running requests at arrival, for the load curve."""
 
@@ -56,7 +57,8 @@ class ObservedRequests:
 
     @property
     def work(self) -> FloatArray:
-        """Return the work of each request itself, and the work around it: (n, j + k)."""
+        """Return the work of each request itself, and the work of other requests that run at the
+        same time: (n, j + k)."""
         return np.concatenate([self.mix, self.load], axis=1)
 
 
@@ -156,8 +158,8 @@ class SideComparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the work of each request and the work around it are in the range before the
-        change (`BEYOND`)."""
+        """(m,) whether the work of each request, and of other requests that run at the same time,
+        is in the range before the change (`BEYOND`)."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
@@ -170,8 +172,8 @@ class SideComparison:
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
         """The result of `equal` for resampled rows, with a new fit.
 
-        `after` contains only comparable requests. A resample can lack the requests of a group
-        before the change. The group's requests after the change are then left out.
+        `after` contains only comparable requests. If a resample has no request of a group before
+        the change, the group's requests after the change are left out.
         """
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)

@@ -1,13 +1,14 @@
-"""Compute how much a latency differs between processes of the same configuration.
+"""Compute how much a latency differs between processes of the same configuration: a restart alone
+changes it.
 
-A restart alone changes a latency. Pure.
+Pure.
 
-    v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
+    v = Σ over configurations Σ over processes (d − mean d of the configuration)² / freedom
 
-`freedom` is the degrees of freedom. d is ln(percentile of a process / percentile before the
-change), at the same mix and load. v is the variance between processes. It includes the random
-errors of d. The interval of the change contains the same errors. So the wider of the two intervals
-is used, and not the sum.
+v is the variance between processes. d is ln(percentile of a process / percentile before the
+change), at the same mix and load. `freedom` is the number of degrees of freedom. v includes the
+random errors of d, and the interval of the change contains the same errors. So the wider of the two
+intervals is used, and not their sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +39,8 @@ class ProcessEffect:
     log_sd: float | None
     """Standard deviation between processes, or None if too few processes were compared."""
     difference: float
-    """The result of `difference_of`. It is 1.4 if each side has its own process. It is 0 if the
-    same processes served both sides."""
+    """The result of `difference_of`: √2 if each side has its own process, and 0 if the same
+    processes served both sides."""
 
     @property
     def log_half(self) -> float:
@@ -66,9 +67,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """A restart alone changes ln(after / before). This is the standard deviation of this change.
-
-    The unit is the standard deviation between processes.
+    """Return how much a restart alone changes ln(after / before), as a standard deviation. The unit
+    is the standard deviation between processes.
 
     Args:
         before, after: for each process, the share of the side's requests that it served.

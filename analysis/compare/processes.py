@@ -1,6 +1,5 @@
-"""Find the processes that served both sides of a comparison.
-
-Also find other processes of the same configuration.
+"""Find the processes that served both sides of a comparison, and other processes of the same
+configuration.
 
 A process is a replica from one start of its engines to the next.
 """
@@ -28,12 +27,12 @@ from telemetry.starts import EngineStart, loading_from
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes."""
 MAX_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration. With 8 values, a standard deviation is known to
-within a factor of 2."""
+"""Maximum number of processes of a configuration. From 8 values, a standard deviation can be
+estimated to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""`LONGEST_NS` and `MAX_REQUESTS` limit the range and the number of requests that are read of an
-earlier process."""
+"""`LONGEST_NS` and `MAX_REQUESTS` limit how much of an earlier process is read: the length of the
+range, and the number of requests."""
 
 
 class ReplicaProcess(NamedTuple):
@@ -105,8 +104,8 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: ReplicaProcess, side: int) -> tuple[str, str, int]:
-        # A replica on both sides keeps its hardware. So its processes are compared only with each
-        # other.
+        # A replica that served both sides keeps its hardware. So its processes are compared only
+        # with each other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
 
@@ -117,7 +116,8 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Add an earlier process to the list of its kind. The list before the change has priority.
+        # Add an earlier process to the list of its configuration. If both sides have this
+        # configuration, add it to the list before the change.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

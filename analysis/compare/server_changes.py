@@ -116,9 +116,8 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """Return what differs between two starts.
-
-    Return None if nothing differs, or if there is no earlier start."""
+    """Return what differs between two starts, or None if nothing differs or there is no earlier
+    start."""
     if was is None:
         return None
     if was.config != now.config:

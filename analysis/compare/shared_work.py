@@ -1,4 +1,4 @@
-"""Compute the work of other requests on the same engine (README.md). Pure."""
+"""Compute the work of other requests that share the engine with each request (README.md). Pure."""
 
 from dataclasses import dataclass
 
@@ -27,8 +27,8 @@ class Instants:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SharedWork:
-    """The work of other requests around each request. A pair is an attention pair: a token and an
-    earlier token."""
+    """The work of other requests that run at the same time as each request. A pair is an attention
+    pair: a token and an earlier token."""
 
     running: FloatArray
     """(n,) number of decoding requests at arrival."""
@@ -60,8 +60,8 @@ def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArr
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """The work of other requests around each request. `of` must contain all requests of the
-    engines."""
+    """The work of other requests that run at the same time as each request. `of` must contain all
+    requests of the engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):
@@ -109,10 +109,8 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A function of time, called the level.
-
-    At each instant, the level is the sum of the heights of all requests that have started and not
-    ended."""
+    """A function of time (the level): at each instant, the sum of the heights of all requests that
+    have started and not ended."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

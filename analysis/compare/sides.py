@@ -1,6 +1,7 @@
 """Select the requests before and after a change (the two sides), and compute their work. Pure.
 
-The input has all requests of the engines. Requests that are not compared also take time in steps.
+The input contains all requests of the engines. Requests that are not compared are needed too,
+because they take time in the same steps.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideRequests:
-    """All requests of some engines in a range, with the work around each request."""
+    """All requests of some engines in a range, with the work of other requests that run at the same
+    time."""
 
     table: pa.Table
     instants: Instants
@@ -82,7 +84,8 @@ class SideRequests:
 
 
 def requests_of(table: pa.Table) -> SideRequests:
-    """Add the work of other requests around each request.
+    """Compute the requests of one side from a table, with the work of other requests that run at
+    the same time.
 
     If the phases are unknown, the time to the first token counts as the prefill. The rest of the
     time counts as the decode.
@@ -124,7 +127,7 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
     Requests with the same model, tenant, route and adapter have the same number in all tables.
 
     Args:
-        without: labels that select the sides. Groups ignore them, because their values differ
+        without: labels that groups ignore. They select the two sides, so their values differ
             between the sides.
     """
     names = [name for name in GROUPED if name not in without]
@@ -138,7 +141,7 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
 
 
 def renamed(sides: Sequence[tuple[pa.Table, BoolArray]]) -> list[str]:
-    """Labels that groups must ignore, because a change gave the model another name.
+    """Return the labels that groups must ignore, because the change renamed the model.
 
     Args:
         sides: the requests before the change, then other requests, each with the selected rows.

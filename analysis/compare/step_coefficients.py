@@ -1,6 +1,7 @@
 """Compute the coefficients of the step model before and after a change.
 
-The input is the totals in the engine samples, over intervals of some seconds. Pure.
+The coefficients are fitted to the increases of the totals in the engine samples, over intervals of
+some seconds. Pure.
 
 A coefficient is the busy time per unit of one kind of work. A coefficient depends little on the mix
 and the load. So a different coefficient is independent evidence that the server changed.
@@ -79,8 +80,8 @@ class Coefficients:
     """Maps each name in `NAMES` to its coefficient in seconds."""
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
-    """The busy time after the change, divided by the time that the same work took before the
-    change."""
+    """The busy time after the change, divided by the time that the same work would have taken
+    before the change."""
 
 
 def work_intervals_of(

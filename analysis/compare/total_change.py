@@ -2,7 +2,7 @@
 
 The requests that arrived after a change are replayed on the server as it was before the change. The
 total change is the measured percentile minus the percentile of the replay. It includes an indirect
-effect: a slower server runs more requests at the same time.
+effect: on a slower server, more requests run at the same time.
 """
 
 from dataclasses import dataclass, replace
@@ -66,7 +66,7 @@ def _of_side(recorded: Recorded, side: CompareSide) -> Recorded:
         known = {"config": each.start.config, VERSION: each.start.version}
         for name in PROCESS_LABELS:
             if known[name] != side.equals.get(name, known[name]):
-                # The engine's model is fitted to both processes.
+                # The model of an engine is fitted to all its processes in the range.
                 raise NotReplayableError(
                     f"replica {printable(each.replica, 63)} restarted with another {name} in the"
                     " range; choose a range for each side"
@@ -121,7 +121,8 @@ def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
 
 
 def _on_model(traffic: RecordedEngine, model: ServerModel) -> RecordedEngine:
-    """Replace the model of an engine, if the recorded requests contain all that the model needs."""
+    """Replace the model of an engine, if the recorded requests contain all the data that the new
+    model needs."""
     drafts = model.engine.num_speculative_tokens
     if drafts and traffic.arrivals.acceptance is None:
         raise NotReplayableError(

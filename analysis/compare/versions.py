@@ -28,7 +28,7 @@ def with_versions(
 
 
 def versions_in(engine: Engine, window: Window) -> list[str]:
-    """Return the versions of the engines that could serve requests in a range, sorted."""
+    """Return the vLLM versions of the engines that may have served requests in a range, sorted."""
     return sorted({each.version for each in _starts(engine, window) if each.version})
 
 

@@ -1,3 +1,2 @@
-"""Compute how much each cause contributed to the growth of a latency.
-
-Each cause is removed in a replay."""
+"""Compute how much each cause contributed to the growth of a latency: remove each cause in a
+replay."""

@@ -36,7 +36,7 @@ def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> lis
 
 def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str, WhatIfAnswer]:
     question = WhatIfQuestion(window.window, Edits(), tails.equals)
-    # Only the requests that have the latency, as in the shares.
+    # Use only the requests for which the latency is defined, as for the shares.
     window = replace(window, counted=window.counted & tails.selected(window.requests))
     if window.counted.sum() < MIN_REQUESTS:
         return {}

@@ -1,4 +1,4 @@
-"""Distinguish cache misses that evictions cause from cache misses of new prompts.
+"""Distinguish two kinds of cache misses: the cached prefix was evicted, or the prompt is new.
 
 The README describes the method. Pure."""
 
@@ -20,8 +20,8 @@ _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE, FactorKind.ROUTING),
 )
-"""The kinds of factors that can evict prefixes. If a window has several of these factors, the first
-kind in this list counts as the cause."""
+"""The kinds of factors that can cause evictions of prefixes. If a window has several of these
+factors, the first kind in this list counts as the cause."""
 
 
 class Evictions(NamedTuple):
@@ -31,10 +31,10 @@ class Evictions(NamedTuple):
     repeated_ratio: FloatArray
     """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float
-    """The share of the repeated tokens that the cache contains in the baseline."""
+    """The share of the repeated tokens that were found in the cache in the baseline."""
     kept: FloatArray
-    """(e,) the share of repeated tokens that the cache of each engine contains in the window,
-    divided by `usually_kept`, at most 1."""
+    """(e,) for each engine, the share of the repeated tokens that were found in the cache in the
+    window, divided by `usually_kept`, at most 1."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:

@@ -1,5 +1,5 @@
-"""Factors: the properties of a window that a replay can reset to the baseline, and the causes that
-they represent. Pure."""
+"""Define the factors: properties of a window that a replay can reset to the baseline, and the
+causes that they represent. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,8 +48,7 @@ LENGTHS: Final = (
     *(FactorKind.PROMPTS, FactorKind.OUTPUTS, FactorKind.OUTGROWN_BLOCKS),
     *(FactorKind.CACHE_HITS, FactorKind.DELIVERY, FactorKind.GRAMMAR, FactorKind.ADAPTERS),
 )
-"""Kinds of factors. To reset such a factor, a replay gives each request another value in one
-column."""
+"""Kinds of factors that a replay resets by giving each request another value in one column."""
 
 SERVERS: Final = (
     *(FactorKind.PACE, FactorKind.STALLS, FactorKind.FRONT_END, FactorKind.CONFIG),
@@ -87,7 +86,8 @@ hangs, retries or encoders."""
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A property to reset to the baseline. A tenant, replica or engine of None stands for all."""
+    """A property to reset to the baseline. A tenant, replica or engine of None means all of
+    them."""
 
     kind: FactorKind
     tenant: str | None = None
@@ -95,7 +95,7 @@ class Factor:
     engine: int | None = None
 
     def contains(self, other: "Factor") -> bool:
-        """Return whether a replay that resets this factor resets the other factor too."""
+        """Return whether resetting this factor also resets the other factor."""
         if self.kind is not FactorKind.OUTGROWN_BLOCKS:
             return self == other
         parts = (FactorKind.OUTGROWN_BLOCKS, FactorKind.BLOCKS, FactorKind.OUTPUTS)

@@ -1,8 +1,8 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-No counter reports lost blocks, so bisection finds their number. With this number, requests wait in
-a replay's queues as long as measured. The mean over all requests is compared, because a larger
-cause may determine the slowest requests.
+No counter reports lost blocks, so their number is found by bisection. It is the number with which
+requests wait in a replay's queues as long as measured. The mean wait of all requests is compared,
+because another cause may dominate the slowest requests.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from replay.kv_cache import blocks_for
 _BISECTIONS: Final = 8
 """Number of bisections. The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""Share of the measured mean wait. If a replay with all blocks has at least this share of the wait,
-no blocks are lost."""
+"""If the mean wait in a replay with all blocks is at least this share of the measured mean wait, no
+blocks are lost."""
 
 
 def without_lost_blocks(

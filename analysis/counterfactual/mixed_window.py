@@ -1,8 +1,9 @@
-"""Replay a window in which some factors are reset to their values in the baseline.
+"""Replay a window in which some factors, such as the request rate, are reset to their values in the
+baseline.
 
-A factor is a property such as the request rate. Pure.
+Pure.
 
-The README states how each factor is reset.
+The README describes how each factor is reset.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,8 +31,8 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""A request gets the cached tokens of a random baseline request of the same tenant. About this many
-requests with the nearest prompt lengths are candidates."""
+"""A request gets the cached tokens of a random baseline request of the same tenant. It is drawn
+from about this many requests with the nearest prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +71,11 @@ class MixedWindow:
     ) -> None:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance, self._evictions = chance, evictions
-        # A recorded time in the front end contains the wait for other requests, which depends on
-        # the other factors. So if the front end is a factor, the model computes this time.
+        # The recorded time in the front end includes waits for other requests, which depend on the
+        # other factors. So if the front end is a factor, the front-end model computes this time.
         self._models_front_end = any(each.kind is FactorKind.FRONT_END for each in factors)
-        # An engine that restarted with other arguments has several parts with the same name.
+        # If an engine restarted with other arguments, the window has several engine parts with the
+        # same name.
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         self._from_s = np.array([each.from_s for each in window.recorded.engines])
         known = {
@@ -116,7 +118,7 @@ class MixedWindow:
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
-                # The model of the front end assumes fast clients.
+                # The front-end model assumes clients that read fast.
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
@@ -168,7 +170,7 @@ class MixedWindow:
         return WindowRequests.joined(parts)
 
     def _in_parts(self, engine: IntArray, at_s: FloatArray) -> IntArray:
-        """The part of each request's engine that ran at the time of the request: (n,)."""
+        """The part of each request's engine that was running at the time of the request: (n,)."""
         if len(set(self._names)) == len(self._names):
             return engine
         found = engine.copy()
@@ -197,7 +199,7 @@ class MixedWindow:
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is FactorKind.ACCEPTANCE:
-                # The acceptance is replaced for requests of any length.
+                # The acceptance rate is replaced for requests of any length.
                 mixed = self._ranked(mixed, factor, "acceptance", _is_own)
         mixed = replace(mixed, engine=self._routed(mixed, to_reset))
         new_hits = any(self.factors[place].kind is FactorKind.CACHE_HITS for place in to_reset)
@@ -208,8 +210,8 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[WindowRequests]:
-        """Requests of the group at the baseline's times of arrival. The requests have the window's
-        lengths. If the group is defined by length, they have the baseline's lengths."""
+        """The requests of a group, moved to the baseline's times of arrival. They keep the window's
+        lengths, unless the group is defined by length. Then they have the baseline's lengths."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -260,9 +262,8 @@ class MixedWindow:
         name: str,
         can_change: Callable[[WindowRequests], BoolArray] | None = None,
     ) -> WindowRequests:
-        """Replace each value in the column `name`.
-
-        The new value has the same rank among the tenant's requests in the baseline.
+        """Replace each value in the column `name` by the baseline value with the same rank among
+        the tenant's requests.
 
         Args:
             can_change: returns which requests get another value. Default: `_can_change_length`.
@@ -289,9 +290,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """The window's own requests in the counted range.
-
-        Groups that are defined by length are excluded."""
+        """Return which requests may get another length: the window's own requests in the counted
+        range, except groups that are defined by length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         return np.asarray(_is_own(requests) & ~np.isin(requests.group, long))
@@ -305,8 +305,8 @@ class MixedWindow:
         evictions whose cause is not reset.
 
         If prompts became longer and their length is not reset, the additional tokens are assumed to
-        be new. Each request then gets the cached tokens of the baseline request whose prompt length
-        has the same rank.
+        be uncached. Each request then gets the cached tokens of the baseline request whose prompt
+        length has the same rank.
         """
         kept = np.ones(len(mixed.at_s))
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -362,8 +362,9 @@ class MixedWindow:
     def _routed(self, mixed: WindowRequests, to_reset: Collection[int]) -> IntArray:
         """The engine of each request: (n,).
 
-        If the routing is a factor, it alone changes the engines. If not, an engine that is reset
-        gets its usual share of the requests, because a router avoids slow engines."""
+        If the routing is a factor, only this factor changes the engines of requests. If it is not,
+        an engine that is reset gets its share of the baseline, because the router avoided it only
+        while it was slow."""
         if any(each.kind is FactorKind.ROUTING for each in self.factors):
             if not any(self.factors[place].kind is FactorKind.ROUTING for place in to_reset):
                 return mixed.engine
@@ -462,7 +463,8 @@ class MixedWindow:
 
 
 def _is_own(requests: WindowRequests) -> BoolArray:
-    """Return which requests are the window's own requests in the counted range."""
+    """Return which requests copy a request of the window and arrive in the counted range. Requests
+    copied from the baseline are excluded."""
     return np.asarray((requests.row >= 0) & (requests.at_s >= 0))
 
 
@@ -491,10 +493,8 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
-    """Return requests that fill a range of the wanted length.
-
-    If the requests fill less, they are repeated. If they fill more, only the latest are kept.
-    """
+    """Repeat requests until they fill a range of the wanted length. If they fill more, keep only
+    the latest."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -34,12 +34,12 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
-    """The length above which a request belongs to a factor.
+    """The length above which a request belongs to the group of a factor.
 
     The bound is 0 if all requests belong to the factor, and infinite if too few were added.
 
     The bound is also 0 if the rate of shorter requests grew and no other factor represents this
-    growth. If a factor has no tenant, tenants whose rate is a separate factor are left out.
+    growth. A factor without a tenant ignores the tenants whose rate is a factor of its own.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0
@@ -68,7 +68,7 @@ def _lower_bound(
 def _grouped(
     factors: Sequence[Factor], requests: WindowRequests, longer_than: Sequence[float]
 ) -> WindowRequests:
-    """The requests with their groups. Factors of long requests have priority over other factors.
+    """Assign each request to a group. Factors of long requests have priority over other factors.
     Among the other factors, factors of one tenant have priority."""
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))

@@ -31,17 +31,19 @@ def with_usual_servers(
     usual: Collection[int],
     chance: np.random.Generator,
 ) -> IntArray:
-    """Return the engine of each request if some engines get their share of the baseline: (n,).
+    """Return the engine of each request if the engines in `usual` get their shares of the baseline:
+    (n,).
 
-    Random requests move from engines with too many requests to engines with too few. Requests of
-    the baseline already have the baseline's engines, so they do not move.
+    Randomly chosen requests move from engines with too many requests to engines with too few.
+    Requests that come from the baseline do not move, because they already have the baseline's
+    engines.
 
     Args:
         requests: the requests to route.
         window, baseline: the recorded requests, from which the shares are computed.
         models: the model of each engine. Requests move only between engines of the same model.
-        usual: the engines that are as in the baseline. The other engines keep the proportions among
-            their shares.
+        usual: the engines that get their shares of the baseline. The other engines keep the
+            proportions of their shares.
     """
     found = requests.engine.copy()
     counts_now, counts_usual = (
@@ -52,7 +54,7 @@ def with_usual_servers(
     for name in np.unique(names):
         mine = np.flatnonzero((names == name) & ((counts_now > 0) | (counts_usual > 0)))
         if not counts_now[mine].all() or not counts_usual[mine].all():
-            continue  # the router did not choose which engine was away
+            continue  # an engine was away, which the router did not choose
         now = counts_now[mine] / counts_now[mine].sum()
         before = counts_usual[mine] / counts_usual[mine].sum()
         is_usual = np.isin(mine, list(usual))

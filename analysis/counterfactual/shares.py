@@ -54,16 +54,16 @@ MODEL_ERROR: Final = 0.03
   is 0 for a cause that explains the whole growth.
 - `MODEL_ERROR`
 
-Resampled windows are too similar, because a queue at the end of a block does not continue in the
-next one. Their variance lacks about the part `CORRELATION_S` divided by the length of a block.
-Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
+Resampled windows are too similar to each other, because a queue at the end of a block does not
+continue in the next block. Their variance is too small by about the ratio `CORRELATION_S` / (length
+of a block). Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
 
 The values were chosen with pairs of simulated faults and with a real vLLM
 (docs/decisions/108-the-interval-of-a-share.md)."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
-"""Minimum part of the growth that disappears if a small cause is reset alone. A cause whose effect
-needs other causes has a share of about half of this part."""
+"""A small cause is tested only if at least this part of the growth disappears when the cause alone
+is reset. If its effect needs other causes, its share is about half of this part."""
 
 _BLOCKS: Final = (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
 
@@ -177,7 +177,8 @@ def decide(
     if more:
         wider = _Replayer(window, baseline, [*factors, *added], tails, progress)
         of_wider = wider.mean(wider.recorded, chance)
-        # Each factor doubles the number of replays, so keep only the causes that would be named.
+        # Each factor doubles the number of replays, so keep only the causes with a share of at
+        # least `NAMED_SHARE`.
         kept = [
             each
             for place, each in enumerate(more, len(factors))
@@ -297,7 +298,7 @@ def _of_causes(
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
         if factor not in factors:
-            found.append(Share(0.0, 0.0, 0.0))  # the replay shows that no block is lost
+            found.append(Share(0.0, 0.0, 0.0))  # the replay found no lost blocks
             continue
         whole = sum(
             each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
@@ -373,8 +374,8 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Replay every combination. Average the results over pairs of the window's and the
-        baseline's traffic."""
+        """Replay every combination of factors, and average the results over pairs of a window's
+        traffic and a baseline's traffic."""
         count = len(self._factors)
         sets = [
             frozenset(chosen)
@@ -484,9 +485,9 @@ def _share(
 def _spread(value: float, parts_s: FloatArray, growths_s: FloatArray, length_s: float) -> float:
     """The standard deviation of a share over resampled windows.
 
-    It is that of `part − share · growth` in each resampled window, not that of the ratio. A
-    resampled window may lack all of a few long stalls. It then has no growth, and its ratio has no
-    meaning.
+    It is computed from `part − share · growth` of each resampled window, and not from the ratio
+    `part / growth`. If a window has only a few long stalls, a resampled window may contain none of
+    them. It then has no growth, so the ratio is undefined.
 
     Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
     """

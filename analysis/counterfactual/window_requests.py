@@ -63,7 +63,7 @@ class WindowRequests:
 
 
 def lengths_of(requests: WindowRequests, factor: Factor) -> IntArray:
-    """The length in tokens by which a factor selects requests."""
+    """The lengths of requests, in tokens, that determine whether they belong to a factor."""
     if factor.kind is FactorKind.LONG_OUTPUTS:
         return requests.output_tokens
     return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill

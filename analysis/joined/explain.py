@@ -1,10 +1,11 @@
 """Explain the latency of joined requests by the phases that grew and the causes in each pool.
 
 A joined request was served by a prefill server and a decode server. A pool is all prefill servers,
-or all decode servers. Engines of different pools have different work. The user's TTFT contains the
-whole time at the prefill engine. So the prefill pool is explained by the E2E at its servers, and
-the decode pool by the TTFT at its servers. An objective limits the whole request. It cannot show
-which pool is too slow, so the verdict on a pool depends only on the growth.
+or all decode servers. The pools are explained separately, because their engines do different work.
+The prefill pool is explained by the E2E at its servers, because the user's TTFT contains the whole
+time at the prefill engine. The decode pool is explained by the TTFT at its servers. An objective
+limits the whole request and does not show which pool is too slow. So the verdict on a pool depends
+only on the growth.
 """
 
 from collections import Counter, defaultdict
@@ -37,8 +38,8 @@ _PHASES: Final = {
     EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),
     EngineRole.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
 }
-"""The phases of each pool. The decode engine loads the KV cache, so the transfer belongs to the
-decode pool."""
+"""The phases of each pool. The transfer of the KV cache belongs to the decode pool, because the
+decode engine loads it."""
 POOL: Final = "pool"
 """The key of a cause's `where` that names the pool: `prefill` or `decode`."""
 

@@ -1,1 +1,2 @@
-"""Latency, availability and cost of endpoints, measured by probes from where users are."""
+"""Report the latency, availability and cost of endpoints. Probes measure them at the users'
+locations."""

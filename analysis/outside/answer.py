@@ -41,9 +41,8 @@ class FailedProbes:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The effect of the prefix cache on the time to the first event.
-
-    A repeated prompt is compared with a new prompt."""
+    """The effect of the prefix cache on the time to the first event: a repeated prompt, compared
+    with a new prompt."""
 
     pairs: int
     """Number of pairs. A pair is a new prompt and its repetition, if the model answered both
@@ -104,7 +103,7 @@ class EndpointResults:
     """For each outcome, the number of probes that were not sent (`over_budget`, `missed`) or that
     the prober stopped (`abort`). These probes count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
-    """The reasons for failures, the most frequent first."""
+    """The reasons for failures, most frequent first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
     wait_mean_s: float | None

@@ -1,6 +1,5 @@
-"""Add the network time of probes to an explanation.
-
-It is evidence of the cause `network_or_client`."""
+"""Add the network time of probes to an explanation, as evidence of the cause
+`network_or_client`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
