@@ -1,9 +1,9 @@
-"""Estimate a fleet's capacity.
+"""Estimate a fleet's capacity. Pure.
 
-Faults use the estimate, so that no queue grows without limit. Pure. The engine time of a request is
-computed from mean lengths and the step model. This time and the number of concurrent requests
-depend on each other, so the result is a fixed point. Only the tokens of system prompts count as
-cached.
+Faults use the estimate to limit the load that they add, so that no queue grows without limit. The
+engine time of a request is computed from mean lengths and the step model. The engine time depends
+on the number of concurrent requests, and this number depends on the engine time, so the result is a
+fixed point. Only the tokens of system prompts count as cached.
 """
 
 import math
@@ -27,7 +27,7 @@ class Means(NamedTuple):
     """Tokens in the shared prefix, which the engine computes only once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Multiply the mean output length by `outputs`."""
+        """Return these means with a mean output that is `outputs` times as long."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
@@ -96,5 +96,6 @@ def required_blocks(means: Means, count: float, spread: float) -> float:
 
 
 def target_utilisation(severity: float, slack: float) -> float:
-    """A utilisation between 0 and 1. At severity 1, slack/(1 + slack) remains unused."""
+    """A utilisation between 0 and 1. At severity 1, the share slack/(1 + slack) of the capacity
+    remains unused."""
     return severity / (severity + slack)

@@ -1,6 +1,7 @@
 """Conditions of a server that change over time, such as clocks, links and memory.
 
-Pure. If several faults set a condition, their values are added or multiplied.
+Pure. If several faults set the same condition, their values are multiplied (factors) or added (all
+others).
 """
 
 import math
@@ -24,7 +25,8 @@ Key = Literal[
     "pull",
     "hung",
 ]
-"""The conditions. Five of them are factors of a duration and are usually 1:
+"""The conditions. Five of them are factors by which a duration is multiplied. Their usual value is
+1:
 - `pace`: a step.
 - `rank_pace`: a step on one rank, which is one of the server's GPUs.
 - `frontend_pace`: the front end's work.
@@ -73,7 +75,7 @@ Event = ConditionChange | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Return finitely many events in order of time."""
+    """Return the events in order of time. There must be finitely many."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 

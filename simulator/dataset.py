@@ -1,6 +1,7 @@
 """Run a simulation, and return its telemetry as rows and columns, with the ground truth.
 
-A dataset has the rows that a collector would store. It needs no network, database or clock.
+A dataset contains the rows that a collector would store. Creating it needs no network, database or
+clock.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
-"""Simulates prefill and decode on different servers. Pure. The router sends each request first to a
-prefill server, and then to a decode server.
+"""Simulate a fleet in which different servers compute prefill and decode. Pure. The router sends
+each request first to a prefill server, and then to a decode server.
 
 The prefill server generates one token. The decode server then loads the KV cache of the prompt. If
 the prefill fails, the client gets the error.
@@ -28,7 +28,7 @@ class RoutedRequest:
     """A request at the router. Times are in virtual seconds."""
 
     bits: int
-    """The number that is the request's id and also its trace id."""
+    """The request's id as a number. It is also the trace id."""
     began_s: float
     ended_s: float
     first_byte_s: float | None
@@ -47,7 +47,7 @@ Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
 class Disaggregation:
     """The router of a fleet with a prefill pool and a decode pool.
 
-    A prefill never waits for a decode server, so the prefill pool is simulated first.
+    The prefill pool is simulated first, because a prefill never waits for a decode server.
 
     Args:
         replicas: all servers, the prefill servers first.

@@ -1,8 +1,8 @@
-"""Servers with properties that the step model of `replay/` does not have. Pure.
+"""Simulate servers whose steps do not follow the step model of `replay/`. Pure.
 
-The simulator and the replay share the step model. So a diagnosis may look better in a simulation
-than on real servers. In a foreign world, the step model's formula is wrong, as it is for a real
-server.
+The simulator and the replay use the same step model. So a diagnosis may look better in a simulation
+than on real servers. In a foreign world, the step model's formula is wrong, as it is for real
+servers.
 """
 
 import random
@@ -18,8 +18,8 @@ class ForeignWorld:
     """Properties of all servers of a fleet."""
 
     slowdown_per_sequence: float
-    """Relative increase of a step's duration for each sequence in the step. The fitted model only
-    adds terms, so it cannot reproduce this increase."""
+    """Relative increase of a step's duration for each sequence in the step. The step model is a sum
+    of terms, so a fit cannot reproduce this factor."""
     drift_ratio: float
     """Standard deviation of the logarithm of a server's pace. A pace lasts for many steps."""
     drift_every_s: float

@@ -1,7 +1,7 @@
 """GPU samples of a simulated server, computed from its engine's work. Pure.
 
 Bytes and FLOPs come from the steps and their tokens. If one rank (GPU) is slow, all other ranks
-wait in a collective operation. While they wait, few of their multiprocessors are active.
+wait in a collective operation. The multiprocessors of a waiting GPU are mostly inactive.
 """
 
 from collections.abc import Mapping

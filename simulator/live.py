@@ -1,7 +1,7 @@
-"""Connect a simulation to a clock and a collector.
+"""Send a simulation's telemetry to a collector in real time.
 
-The first `backfill_s` seconds are sent as fast as the collector accepts them. Each later second is
-sent when it is over.
+The first `backfill_s` simulated seconds are sent as fast as the collector accepts them. Each later
+second is sent when it is over.
 """
 
 import os

@@ -170,8 +170,8 @@ class SimulatedReplica:
 
         Returns:
             The request, or None if it has already ended. The second result is a list with the
-                request's record. If the request is in the batch, the list is empty, and `advance`
-                returns the record later.
+            request's record. If the request is in the batch, the list is empty, and `advance`
+            returns the record later.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -450,8 +450,8 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time that the request was held outside the batch. The grammar comes first, then
-    the KV cache, and then the adapter."""
+    """Divide the time for which the scheduler held the request back: first the grammar, then the KV
+    cache, then the adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)

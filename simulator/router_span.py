@@ -11,8 +11,8 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""The scope of the router's spans. It is not the plugin's scope, because a router does not run the
-plugin."""
+"""The instrumentation scope of the router's spans. It differs from the plugin's scope, because a
+router does not run the plugin."""
 NAME: Final = "router"
 
 

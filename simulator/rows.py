@@ -1,7 +1,7 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network. Pure.
 
-The instrumentation's span encoder converts a record. So a row equals the row that a collector would
-store.
+A record is converted by the instrumentation's span encoder, so the row equals the row that a
+collector would store.
 """
 
 from enum import StrEnum

@@ -1,9 +1,9 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
-A failed batch is sent again until a time limit. After the limit, it is dropped and counted. A
-refused batch is dropped at once. After a drop, each batch is sent only once, until the collector
-accepts a batch. So the data after the outage is kept. Redirects are not followed, because the
-headers may contain a credential.
+A failed batch is retried until a time limit, and is then dropped and counted. A batch that the
+collector refuses is dropped at once. After a drop, each batch is tried only once until the
+collector accepts a batch, so that the data from after the outage is not lost. Redirects are not
+followed, because the headers may contain a credential.
 """
 
 import logging
@@ -120,8 +120,9 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """A function that sends the batch once. Each call sends the same ids, so a repeated batch
-        creates no duplicates. After a failure, a call begins with the message that failed."""
+        """Return a function that tries to send the batch once. Each call sends the same ids, so a
+        repeated batch creates no duplicates. After a failure, a call begins with the message that
+        failed."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:

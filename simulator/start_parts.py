@@ -8,7 +8,8 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.start_span import span_of_parts
 
 FIRST_S: Final = 48.0
-"""Seconds of a server's first start, before the simulation. Real starts take seconds to minutes."""
+"""Duration in seconds of a server's first start, which is before the simulation. Real starts take
+seconds to minutes."""
 SHARES: Final = {
     names.START_IMPORTS: 0.12,
     names.START_CONFIG: 0.06,

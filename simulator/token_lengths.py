@@ -1,7 +1,8 @@
 """Distributions of prompt and output lengths, given by quantiles. Pure.
 
 Between two quantiles, the logarithm of the length is linear in the quantile's standard normal
-score. Beyond the outer quantiles, the slope does not change. The result is piecewise lognormal.
+score. Beyond the outermost quantiles, the slope is the same as in the nearest interval. The result
+is piecewise lognormal.
 """
 
 import math

@@ -26,7 +26,8 @@ class SimulatedHop(NamedTuple):
     """A request's visit to a prefill server or a decode server."""
 
     bits: int
-    """The request's id. The prefill server and the decode server receive the same id."""
+    """The number that is the request's id. The prefill server and the decode server receive the
+    same id."""
     prefilled: bool
     """Whether the KV cache of the prompt has been computed."""
 
@@ -103,8 +104,8 @@ class Workload:
     """Probability that a prompt begins with a shorter system prompt of its tenant."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Share of streamed responses. With only a few unstreamed responses, these responses alone
-    would have the highest TTFTs."""
+    """Share of streamed responses. If only a few responses are not streamed, they alone form the
+    slow tail of the TTFT, because their first byte is sent at the end."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003

@@ -1,4 +1,4 @@
-"""How a fault is injected, and in which columns and labels it is visible."""
+"""Define how a fault is injected, and in which columns and labels it becomes visible."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -44,7 +44,8 @@ class Injection:
     """How a cause is injected.
 
     Args:
-        affects, affects_else: the latency that becomes longer, and a function that overrides it.
+        affects, affects_else: the latency that becomes longer, or a function that returns this
+            latency.
         shows: the request columns that contain the added time.
         world, needs: a function that adds to the fleet everything that the fault requires, and a
             description of these additions.

@@ -1,4 +1,4 @@
-"""Clients that give up after a timeout, and retry immediately.
+"""Inject a retry storm: clients give up after a timeout, and retry immediately.
 
 A burst fills the engines' batches, so that responses take longer than the timeout. Then the retries
 keep the batches full. Source: Bronson et al., "Metastable Failures in Distributed Systems", HotOS
@@ -15,14 +15,14 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import SimulatedRequest
 
 _TOO_LONG = 0.2
-"""While the batch is full, this share of the responses exceeds the timeout."""
+"""While the batch is full, this share of the responses takes longer than the timeout."""
 _SPARE = 2.5
 """Number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """A fleet with small batches. A few retries of each request fill them."""
+    """Give the servers small batches, which a few retries of each request fill."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))

@@ -52,8 +52,8 @@ def outgrowing_answers(
 
 
 def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """The flag that the deploy changes, and the new arguments. The seed and the start determine the
-    flag."""
+    """The flag that the deploy changes, and the new arguments. The fault's seed and start time
+    determine which flag is changed."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)

@@ -1,6 +1,7 @@
 """Faults of the traffic: more or different requests.
 
-The additional work is a share of the unused capacity. So no queue grows without limit.
+The additional work is limited to a share of the unused capacity, so that no queue grows without
+limit.
 """
 
 import random
@@ -31,7 +32,7 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 
 def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
-    """The lowest capacity of a pool in requests per second, and the pool's name.
+    """The lowest capacity of any pool, in requests per second, and the name of this pool.
 
     A prefill server generates one token per request. A decode server computes no prompt tokens.
     """
@@ -125,9 +126,9 @@ def long_context_requests(
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s). γ is its fixed time, and s is the share of its time that depends on
-    # its tokens. Without the fault, s is `usual`. If `usual` is at most 0.8, the increased s is
-    # below 0.9.
+    # The duration of a step is γ/(1 − s). γ is its fixed time, and s is the share of the duration
+    # that depends on its tokens. Without the fault, s is `usual`. The fault increases s, but to
+    # less than 0.9 if `usual` is at most 0.8.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -188,12 +189,12 @@ def longer_outputs(
 def unique_prompts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Remove the shared prefix from some prompts. Then no part of these prompts is cached."""
+    """Remove the shared prefix from some prompts. No part of these prompts is then cached."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
         # For each turn without a shared prefix, the engine computes the whole conversation again.
-        # There is not enough capacity to do this for all turns.
+        # The capacity is not enough to do this for all turns.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
