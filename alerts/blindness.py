@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from alerts.burnrate import EventCounts
 
 HIDING: Final = ("unknown", "late")
-"""Exclusions that indicate a fault in the telemetry."""
+"""Reasons for excluding requests that indicate a fault in the telemetry."""
 
 LOOKBACK_S: Final = 3_600
 """The check covers the last `LOOKBACK_S` seconds."""

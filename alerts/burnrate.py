@@ -1,8 +1,8 @@
 """Burn rates: how fast an error budget is spent, and whether that triggers an alert.
 
-This module is pure and exact. The burn rate of a window is Σ bad / Σ all, divided by the budget. An
-alert fires if the burn rates of both windows of a pair exceed its factor. Three guards can suppress
-it:
+This module is pure and exact. The burn rate of a window is (bad events / all events) / budget. An
+alert fires if the burn rates of both windows of a pair exceed the pair's factor. Three guards can
+suppress an alert:
 
 - cold start: the time before counting began counts as good;
 - low traffic: the long window has fewer bad events than the policy's minimum;
@@ -39,7 +39,7 @@ class EventCounts:
 
 @dataclass(frozen=True, slots=True)
 class WindowPair:
-    """Two windows. An alert fires only if the burn rate exceeds `factor` over both windows.
+    """A long and a short window. An alert fires only if the burn rates of both exceed `factor`.
 
     Args:
         severity: page or ticket.
@@ -87,7 +87,7 @@ class State(StrEnum):
 
 
 def burn(counts: EventCounts, budget: Fraction) -> Fraction | None:
-    """How many times too fast the budget is spent, or None without events.
+    """The burn rate: how many times faster than allowed the budget is spent. None without events.
 
     Raises:
         ValueError: the budget is 0 or less, or more than 1.

@@ -285,8 +285,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Measured values are doubles. The double 0.1 exceeds the decimal 0.1, so it would miss
-            # an exact `<= 0.1`.
+            # Measured values are doubles. The double 0.1 is slightly above the decimal 0.1, so it
+            # would not meet an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

@@ -1,7 +1,7 @@
 """The fields of requests and of probes that objectives may use.
 
-`where` must not use latencies or the outcome. It could then leave slow or failed requests out of
-the count.
+`where` must not use latencies or the outcome. Otherwise, it could exclude slow or failed requests
+from the count.
 """
 
 from enum import Enum
@@ -27,7 +27,8 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""The fields that `by` may contain. With `prompt_tokens`, each token count would be a group."""
+"""The fields that `by` may contain. Numeric fields such as `prompt_tokens` are not allowed, because
+each number would be a group."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",

@@ -1,4 +1,5 @@
-"""Groups of an objective: each combination of values of its `by` fields has its own error budget.
+"""Divide an objective into groups: each combination of values of its `by` fields has its own error
+budget.
 
 This module is pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`).
 All other requests form the group `other`. As in Prometheus, the empty string is an unknown value.

@@ -28,9 +28,9 @@ class History:
     """An objective's counts.
 
     Args:
-        since_s: when counting began, in unix seconds.
+        since_s: the time at which counting began, in unix seconds.
         buckets: in any order. Counts at equal instants are added.
-        step_s: the first counts may appear this much after counting began.
+        step_s: the first counts may appear up to this many seconds after counting began.
     """
 
     def __init__(self, since_s: int, buckets: Iterable[HistoryBucket], step_s: int) -> None:

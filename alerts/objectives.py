@@ -21,8 +21,8 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Increase this when `alerts.evaluation.request_verdicts` changes. Counts from an earlier version
-are then not used."""
+"""Increase this when the rules in `alerts.evaluation.request_verdicts` change, so that stored
+counts from earlier rules are not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class GoodEvents:
 
     @property
     def definition(self) -> str:
-        """Two indicators with the same text have the same counts."""
+        """The indicator as text. Two indicators with the same text have the same counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         of = "" if isinstance(self, Goodput) else f"{self.rows}; "
         return (
@@ -108,7 +108,8 @@ class EventGroup:
 
     @property
     def family(self) -> str:
-        """A key that all groups of an objective share, because one call counts them all."""
+        """A key that all groups of an objective share. One call counts the requests of all these
+        groups."""
         every = "".join(map(groups.key, self.groups))
         return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
@@ -155,7 +156,7 @@ class Objective:
     """An SLO with one target.
 
     Args:
-        period_s: nominal for a calendar period.
+        period_s: the length of the period; nominal for a calendar period.
         calendar: None for a rolling period.
         labels, annotations: added to every alert.
         alert_when_no_data: whether missing counters send a page.

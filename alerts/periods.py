@@ -1,7 +1,8 @@
 """Periods of objectives, such as the last 30 days or a calendar month. Pure.
 
 The length of a calendar period varies with the month and with daylight saving time. The factors of
-alerts use `NOMINAL_DAYS`, so that an alert means the same in February and in March.
+burn-rate alerts are computed from `NOMINAL_DAYS`, so that they are the same in February and in
+March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -97,8 +98,8 @@ class Calendar:
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The index may be off by one in a month in which a period begins. The end of daylight
-        # saving time has the same effect.
+        # The estimated index may be off by one in the month in which a period begins, and at the
+        # end of daylight saving time.
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:

@@ -19,9 +19,10 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MAX_BAD_RATIO: Final = Fraction(9, 10)
-"""Limit of the share of bad events that a pair requires. Without it, an objective with a large
-budget would never alert. At a target of 90 %, a total failure burns at 10, below a factor of 14.4.
-With a limit of 10/10, a single good event would prevent the alert."""
+"""Maximum share of bad events that a pair may require for an alert. Without this limit, an
+objective with a large budget would never alert: at a target of 90 %, a total failure has a burn
+rate of 10, which is below the factor 14.4. The limit is below 1, because otherwise a single good
+event would prevent the alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class PolicyFile:
 
 
 def policy_for(period_s: int, budget: Fraction) -> Policy:
-    """The policy with the longest period that does not exceed the objective's period. So no factor
-    is lower than in the policy's source."""
+    """The policy with the longest period that does not exceed the objective's period. This choice
+    keeps every factor at least as high as in the policy's source."""
     fitting = [each for each in built_in() if each.period_s <= period_s]
     return max(fitting, key=lambda each: each.period_s).over(period_s, budget)
 

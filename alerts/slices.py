@@ -1,8 +1,9 @@
 """Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
 A slice is bad if its share of good events is below `Slices.target`. A slice without events does not
-count. So a bad minute at night uses as much budget as a bad minute at noon. Slices end at multiples
-of their length from unix time 0, like the steps of a PromQL subquery.
+count. All other slices have the same weight: a bad minute at night uses as much budget as a bad
+minute at noon, which has more requests. Slices end at multiples of their length from unix time 0,
+like the steps of a PromQL subquery.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -18,7 +19,7 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """`target` is the share of a slice's events that must be good."""
+    """The length of the slices. `target` is the share of a slice's events that must be good."""
 
     length_s: int
     target: Fraction
@@ -30,7 +31,7 @@ class Slices:
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
-        """Start of the slice that contains the second after an instant."""
+        """Start of the slice that contains the first second after an instant."""
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[HistoryBucket], until_s: int) -> list[HistoryBucket]:

@@ -43,12 +43,12 @@ ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
-    """Series of all events of a window."""
+    """Name of the series with the number of all events in a window."""
     return f"slo:tailspan_events:increase{window}"
 
 
 def bad_events(window: str) -> str:
-    """Series of the bad events of a window."""
+    """Name of the series with the number of bad events in a window."""
     return f"slo:tailspan_bad_events:increase{window}"
 
 
@@ -58,17 +58,18 @@ def in_period(name: str) -> str:
 
 
 def coverage(window: str) -> str:
-    """Series with the share of a window in which the counters existed."""
+    """Name of the series with the share of a window in which the counters existed."""
     return f"slo:tailspan_coverage:ratio{window}"
 
 
 def alerting_burn(window: str) -> str:
-    """Series with the burn rate of a pair's long window, recorded only while the pair alerts. If
-    several pairs have the same long window, `window` also contains the short window and the
-    severity."""
+    """Name of the series with the burn rate of a pair's long window, recorded only while the pair
+    alerts. If several pairs have the same long window, `window` also contains the short window and
+    the severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """Series with a window's burn rate, for display. Alert conditions compare numbers of events."""
+    """Name of the series with a window's burn rate, for display. Alert conditions do not use it:
+    they compare numbers of events."""
     return f"slo:tailspan_burn_rate:ratio{window}"

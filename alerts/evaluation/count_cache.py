@@ -1,4 +1,4 @@
-"""Caches the counts of the newest time steps of 15 s, until requests are added to a step.
+"""Cache the counts of the newest time steps (15 s each) until a step receives more requests.
 
 The counts of the newest ten minutes are not stored, because late requests may still arrive. The
 writer of requests marks each step that got requests (`store.alerting.slo_marks`). An evaluator

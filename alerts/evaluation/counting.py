@@ -87,7 +87,8 @@ class Count(Protocol):
 
 
 def cached(count: Count) -> Count:
-    """A cached `count`. The groups of an objective then share one query per time range."""
+    """Return `count` with a cache, so that the groups of an objective share one query per time
+    range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -109,8 +110,8 @@ def cached(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """A cached function that counts in steps of one second. Use it for ranges that begin or end
-    within a step of 15 s."""
+    """Return a cached function that counts in steps of one second. Use it for ranges that begin or
+    end within a step of 15 s."""
     count_cached = cached(count_requests)
 
     def count(
@@ -182,7 +183,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # the group's requests before that count in `other`
+        since_s = kept.from_unix_s  # earlier requests of the group count in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -309,8 +310,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead when these counts were stored. Count again the steps whose requests
-        # are all still stored.
+        # The clock was ahead when these counts were stored. Count those steps again of which all
+        # requests are still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -330,8 +331,9 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     """Return an empty range at the instant at which counting begins, or None if there is no recent
     data.
 
-    Data is recent if it ended at most `MAX_GAP_S` ago. Older data is recent only if it covers at
-    least the time since its end. So a single span that was sent days late is not recent.
+    Data is recent if it ended at most `MAX_GAP_S` ago. Older data also counts as recent if it
+    covers a range at least as long as the time since its end. So a single span that was sent days
+    late does not count as recent.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -348,9 +350,9 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
     """Return when counting began, in unix seconds, or None if there is no data.
 
-    Counting began at the start of the continuous data before the earliest stored count of any
-    objective. Without stored counts, it began at the start of the newest continuous data before
-    `at_s`. Continuous data has no gap of more than `MAX_GAP_S`.
+    Data is continuous if it has no gap of more than `MAX_GAP_S`. Counting began at the start of the
+    continuous data that precedes the earliest stored count of any objective. Without stored counts,
+    it began at the start of the newest continuous data before `at_s`.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)
@@ -383,7 +385,7 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Count an objective's requests or probes in (from, to], for each bucket and verdict.
+    """Count an objective's requests or probes in (from, to], for each time bucket and verdict.
 
     A bad request in flight counts in the bucket of its last report. Simulated requests are counted
     separately. If `goodput` describes one group, the result has the counts of all groups. Requests

@@ -1,10 +1,10 @@
-"""Computes from the stored requests whether the alerts of objectives fire.
+"""Decide from the stored requests whether the alerts of objectives fire.
 
 The decisions equal those of the generated Prometheus rules. The evaluator evaluates each multiple
 of 15 s once. After a pause, it evaluates the missed instants, so a restart changes no result.
 
-If the clock was ahead, evaluation resumes after the last alert in the past, at most
-`LONGEST_PAUSE_S` ago. Incidents that began in the future are ended.
+If the clock was ahead and was corrected, incidents that began in the future are ended. Evaluation
+continues after the last alert in the past, but at most `LONGEST_PAUSE_S` ago.
 
 Requests that arrived while this process was stopped are counted, because the writer marks their
 time steps (`store.alerting.slo_marks`). Past incidents do not change.
@@ -49,13 +49,14 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 """Missed instants longer ago than this are not evaluated, because an alert would be too late to
 help."""
 BEHIND_S: Final = 60
-"""If the last evaluation is further in the future than this, the clock was wrong. If it is nearer,
-the evaluator waits."""
+"""If the last evaluation is further in the future than this, the clock was wrong. Otherwise, the
+evaluator waits until the time of the last evaluation."""
 RECOUNT_SHARE: Final = 10
-"""If a recount of old requests takes longer than the interval, the next recount waits. The wait is
-this multiple of the recount's duration. So a sender of old requests cannot delay an alert."""
+"""After a recount of old requests that took longer than the interval, the next recount waits for
+this multiple of the duration. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
-"""Each instant is evaluated this many seconds later, because its last rows must first arrive."""
+"""Delay in seconds between an instant and its evaluation. The last rows of the instant arrive
+during this delay."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Collectors commit up to a hundred transactions per second, so one read covers at least 20 s."""
 
@@ -161,9 +162,10 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """The time from which the stored counts are incomplete, or None without marks.
+        """The time from which the stored counts must be computed again, or None without marks.
 
-        If `extend` is set, continuous data before the start of the history moves the start back.
+        If `extend` is set, and continuous data was added before the start of the history, the start
+        is moved back.
         """
         if not marks:
             return None
@@ -207,7 +209,8 @@ class Evaluator:
         store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires. So check the sums first, which the database computes.
+            # Usually no alert fires. So first check only the sums, which the database computes
+            # fast.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():

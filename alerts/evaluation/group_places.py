@@ -1,11 +1,11 @@
-"""Choose the groups of an objective that are counted separately. Such a group has a *place*.
+"""Choose which groups of an objective are counted separately. Such a group has a *place*.
 
 All other groups are counted as `other`. Clients can invent names, so the numbers of places and of
 stored candidates are limited:
 
 - A free place goes to the group that had requests in the most hours.
-- A group loses its place only to a group with more than twice as many hours. For the group without
-  a place, only the last day counts.
+- A group loses its place only to a group with more than twice as many hours. For a group without a
+  place, only the hours of the last day are counted.
 - A new group in `reserved` takes the place of the group with the fewest hours, if no place is free.
 - A group with an open incident, or in the objective's `reserved`, keeps its place.
 
@@ -39,12 +39,13 @@ REMEMBERED_HOURS: Final = 24
 MAX_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates for a place per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""For a group with a place, the hours of the last week count. Some groups have no requests at
-weekends."""
+"""For a group with a place, the hours of the last week are counted, because some groups have no
+requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""The first assignment reads only this many seconds, so that a start is fast."""
+"""The first assignment reads only the requests of this many seconds, so that Tailspan starts
+fast."""
 
 
 class Candidates:
@@ -126,8 +127,8 @@ def assign_places(
 def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
-    """Add the groups of requests that were received, or of probes that were due, in [from_s,
-    to_s)."""
+    """Add to the candidates the groups of all requests that were received, or probes that were due,
+    in [from_s, to_s)."""
     window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
     if isinstance(goodput, GoodProbes):
         names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
@@ -213,7 +214,8 @@ class GroupPlaces:
         counted_ranges = placed_groups(self._engine, definition)
         since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # A request is stored only when it ends. An hour that is read twice is counted once.
+        # Read a longer range than since the last update, because a request is stored only when it
+        # ends. An hour that is read twice is counted once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}
@@ -221,8 +223,8 @@ class GroupPlaces:
         kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
         hours: dict[Group, int] = dict.fromkeys(goodput.reserved, 0)
         for group, key in placed.items():
-            # Only `candidates` has the hours of groups in `other`, and hours that are not stored
-            # yet.
+            # The hours of groups in `other`, and hours that are not stored yet, are only in
+            # `candidates`.
             hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(shared, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)

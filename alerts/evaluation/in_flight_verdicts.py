@@ -1,4 +1,4 @@
-"""Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
+"""Judge requests in flight: a request that already misses an objective is bad before it ends.
 
 Only TTFT and lower bounds of TTFT and E2E are known (`docs/decisions/074`). A request in flight is
 never good.
@@ -56,8 +56,8 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 
 
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
-    """Return which requests were bad at a given age. A request is not bad while its group is not
-    certain.
+    """Return which requests were bad at a given age. A request does not count as bad while its
+    group is uncertain.
 
     Args:
         goodput: the objective, not one of its groups.

@@ -1,4 +1,4 @@
-"""Incidents: one per burn, with start, peak and end. Pure.
+"""Detect incidents. A burn is one incident with a start, a peak and an end. Pure.
 
 A cumulative sum (CUSUM) estimates when the rate of bad events most likely rose. The assumed rate
 before the rise just meets the objective. The assumed rate after the rise just triggers an alert. An

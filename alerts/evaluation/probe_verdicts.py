@@ -1,4 +1,4 @@
-"""Verdicts on probes: whether an objective selects a probe, and whether the probe was good.
+"""Judge probes: whether an objective selects a probe, and whether the probe was good.
 
 - A probe that was not sent (`missed`, `over_budget`) is not selected.
 - A probe that the prober stopped (`abort`) is excluded.
@@ -53,7 +53,7 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """The seconds of each wait, or null if the connection was never established."""
+    """The seconds that each probe waited, or null if the connection was never established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on single requests: whether an objective selects a request, and whether it was good.
+"""Judge single requests: whether an objective selects a request, and whether the request was good.
 
 Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown.
 
@@ -51,7 +51,7 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A lower bound of a duration that had not ended."""
+    """A lower bound of a duration. The client cancelled the request before the duration ended."""
 
     value_s: float
 
@@ -103,12 +103,12 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""Time between tokens of a response with fewer than two tokens. This time meets every limit."""
+"""The time between tokens of a response with fewer than two tokens. It meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The phase that follows each phase. If the next phase has no value, the duration is a lower
-bound."""
+"""Maps each phase to the next phase. If the next phase has no value, the duration of the phase is a
+lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
 """Fields that are lower bounds if the client cancelled."""
 

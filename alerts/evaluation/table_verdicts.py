@@ -1,7 +1,7 @@
-"""Verdicts on many requests: the rules of `request_verdicts` on the columns of an Arrow table.
+"""Judge many requests: apply the rules of `request_verdicts` to the columns of an Arrow table.
 
 A request without an outcome is in flight (`in_flight_verdicts`), and its durations are lower
-bounds. A comparison with a missing value is then undecided, not "unknown".
+bounds. For such a request, a comparison with a missing value is undecided, not "unknown".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -179,7 +179,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """The TPOT or ITL up to the cancellation, and which values are known."""
+    """The TPOT or ITL of cancelled requests up to the cancellation, and which of these values are
+    known."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once. If the process crashes before it stores the result, it sends the message
-again with the same key (docs/decisions/093). Each channel has its own sender, so that a slow
-channel does not delay the others.
+Each message is delivered at least once. If the process crashes before it stores the result, the
+message is sent again with the same key (docs/decisions/093). Each channel has its own sender, so
+that a slow channel does not delay the others.
 """
 
 import math
@@ -84,7 +84,7 @@ class ChannelSender:
         self._counts = Counter(dict.fromkeys(DeliveryResult, 0))
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
-        """Of the messages that the last `deliver` left undelivered."""
+        """The time of the oldest message that the last `deliver` did not deliver, or None."""
 
     @property
     def counts(self) -> dict[DeliveryResult, int]:
@@ -142,8 +142,8 @@ def _row_after_attempt(
 ) -> tuple[Notification, DeliveryResult]:
     """The row and the result after an attempt.
 
-    If a repetition or an update fails, the row stays delivered. Only a repetition (`repeats`) is
-    tried again without limit.
+    If a repetition or an update fails, the row keeps the state "delivered". Only a repetition
+    (`repeats`) is retried without limit.
     """
     before = row.state == Delivery.DELIVERED
     if answer.verdict is DeliveryVerdict.DELIVERED:

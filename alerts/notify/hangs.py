@@ -1,7 +1,8 @@
 """Add notifications to the outbox when an engine hangs and when the hang ends.
 
-The limit is the same as in the rule `TailspanEngineHung`. A hang is open while its `firing` row in
-the outbox has no `resolved` row. So a restart neither repeats nor loses a message.
+The limit is the same as in the rule `TailspanEngineHung`. A hang is open while the outbox has its
+`firing` row but not its `resolved` row. So after a restart of Tailspan, no message is repeated or
+lost.
 """
 
 from collections.abc import Callable, Sequence
@@ -132,8 +133,8 @@ def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
 
 
 def _message(row: Notification) -> IncidentMessage:
-    """The message of a row. If an incompatible version wrote it, the values of the row's columns,
-    so that the hang can end."""
+    """The message of a row. If an incompatible version of Tailspan wrote it, a message is built
+    from the row's columns, so that the hang can end."""
     try:
         return loads(row.message)
     except UnreadableMessageError:

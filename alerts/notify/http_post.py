@@ -85,9 +85,9 @@ class ChannelPoster:
 
     def __call__(self, post: ChannelPost) -> ChannelResponse:
         """Send one request; failures are returned, not raised."""
-        # Socket time-outs apply to single reads, and name resolution has no time-out. So the
-        # attempt runs in a thread, which is abandoned after the time-out. Attempts fail until the
-        # thread has ended.
+        # A socket's time-out applies to a single read, and name resolution has no time-out. So the
+        # attempt runs in a thread, which is abandoned after the total time-out. Until this thread
+        # has ended, further attempts fail.
         if self._running is not None and self._running.is_alive():
             return ChannelResponse(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[ChannelResponse] = SimpleQueue()

@@ -80,7 +80,7 @@ class IncidentMessage:
         exhausted_in_s: seconds until the budget is spent at this burn rate.
         hang: None if the message is about a burn.
         test: whether the message only tests the channel.
-        update: whether the message was sent before without a likely cause.
+        update: whether this message repeats an earlier message, which had no likely cause.
         labels, annotations: the objective's, as in its rules.
     """
 
@@ -142,10 +142,10 @@ def dumps(message: IncidentMessage) -> str:
 
 
 def loads(text: str) -> IncidentMessage:
-    """The message that `dumps` wrote. Keys that a newer version added are ignored.
+    """The message that `dumps` wrote. Keys that a newer version of Tailspan added are ignored.
 
     Raises:
-        UnreadableMessageError: an incompatible version wrote it.
+        UnreadableMessageError: an incompatible version of Tailspan wrote it.
     """
     try:
         return _read(json.loads(text))

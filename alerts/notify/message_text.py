@@ -1,6 +1,7 @@
-"""Text of a message: a title, then facts, the most important first. Pure.
+"""Compose the text of a message: a title, then facts, the most important first. Pure.
 
-Receivers forward texts to chats, so no text contains a mention or link that a chat interprets.
+Receivers may forward the text to a chat. So the text contains no mention or link that a chat would
+interpret.
 """
 
 import re

@@ -107,8 +107,8 @@ class Notifier:
     def newest(self, row: Notification) -> str:
         """A row's message. While the incident is open, its numbers are at most a minute old.
 
-        Callable from any thread. This function does not store the numbers, because only the
-        channel's sender may write the row.
+        Callable from any thread. The numbers are not stored here, because only the channel's sender
+        may write the row.
         """
         if row.transition != Transition.FIRING:
             return row.message

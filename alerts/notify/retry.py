@@ -1,7 +1,7 @@
-"""When to retry a notification, and when to give up. Pure.
+"""Decide when to retry a notification, and when to give up. Pure.
 
-The back-off starts at 5 s and doubles up to 5 min. Each wait is shortened by a random share of up
-to half.
+The back-off starts at 5 s and doubles up to 5 min. Each wait is then shortened by a random share of
+at most half.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 300.0
 GIVE_UP_S: Final = 6 * 3600
-"""A message is given up after this time, because a later page would not help."""
+"""After this time, a message is not retried any more, because a later page would not help."""
 
 
 def delay_s(attempts: int, chance: float, retry_after_s: float | None = None) -> float:

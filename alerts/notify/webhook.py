@@ -1,7 +1,8 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
 With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
-seconds, against replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the body.
+seconds, with which the receiver can reject a replayed message. v1 is the HMAC-SHA256 in hex of t, a
+full stop and the body.
 """
 
 import hmac

@@ -186,7 +186,8 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # If two conditions have the same windows, the condition with the lower threshold alerts first.
+    # If two conditions have the same windows, keep only the condition with the lower threshold,
+    # because it alerts first.
     lowest: dict[tuple[int, int, int], WindowPair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

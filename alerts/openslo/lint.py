@@ -9,8 +9,8 @@ from alerts.fields import PROBE_DURATIONS
 from alerts.objectives import GoodEvents, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""OpenAI's clients time out after ten minutes (the default of openai-python). The author of a
-higher limit probably meant milliseconds."""
+"""OpenAI's clients time out after ten minutes (the default of openai-python). If a limit is higher,
+its author probably meant milliseconds."""
 
 
 def notes(objective: Objective) -> Iterator[str]:

@@ -21,8 +21,8 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""`RatioTimeslices` is not supported. A slice with one request would weigh as much as a slice with
-a thousand."""
+"""`RatioTimeslices` is not supported, because a slice with one request would have the same weight
+as a slice with a thousand requests."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)

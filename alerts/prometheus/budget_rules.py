@@ -1,11 +1,11 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The rules sum the counts of the shortest window, which are sampled five times per window. With a
-window of 5 min, a query over 30 days reads 43,200 samples.
+The rules sum the recorded counts of the shortest window, which are sampled five times per window.
+With a window of 5 min, a query over 30 days reads 43,200 samples.
 
 PromQL has no time zones and no ranges of varying length. So the rules contain the boundaries of
-calendar periods for `YEARS` years. Events in the last window before a boundary may partly count in
-the next period.
+calendar periods for `YEARS` years. Some events of the last window before a boundary may be counted
+in the next period.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ BUDGET_INTERVAL = "2m"
 """The interval must be below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
-"""Each event is in this many samples."""
+"""Number of samples that contain the same event."""
 
 YEARS: Final = 3
 """Years after the current year for which the rules contain calendar boundaries."""

@@ -1,6 +1,6 @@
 """The Prometheus rules of an objective. They make the same decisions as `alerts.burnrate`.
 
-Conditions compare products instead of quotients, so a window without events does not give NaN.
+Conditions compare products instead of quotients, so that a window without events does not give NaN.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,14 +31,14 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """The evaluation interval of each severity."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The first sample of a window may be late by this time."""
+"""The first sample of a window may be this many seconds after the start of the window."""
 
 BLIND_FOR: Final = "15m"
 """The delay of the alert on a blind objective. During the delay, a deployment may correct the
 fault."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""A restarting target misses one or two scrapes, a minute apart by default."""
+"""A target that restarts misses one or two scrapes. By default, scrapes are a minute apart."""
 
 
 def burn_groups(

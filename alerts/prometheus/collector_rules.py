@@ -1,8 +1,8 @@
 """Rules for several collectors, each of which stores a part of the requests.
 
-A collector names a limited number of tenants on `/metrics`, and counts all other tenants as
-`other`. The recorded series contains the tenants that every collector names. It counts the requests
-of all other tenants as `other`.
+A collector exports a limited number of tenants by name on `/metrics`, and counts all other tenants
+as `other`. The recorded series has a value for each tenant that every collector exports by name.
+Requests of all other tenants are counted as `other`.
 """
 
 from typing import Final
@@ -14,7 +14,8 @@ _NAMED: Final = (
     "count by (tenant) (tailspan_tenant_named_since_seconds <= time() - 300)"
     ' == on () group_left () count(tailspan_exporter_label_values_limit{label="tenant"})'
 )
-"""The tenants that every collector has named for the last 5 min. The rate has the same range."""
+"""The tenants that every collector has named for the last 5 min. The request rate has the same
+range."""
 _RATE: Final = "rate(tailspan_tenant_requests_total[5m])"
 
 

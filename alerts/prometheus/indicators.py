@@ -166,10 +166,11 @@ class Buckets:
         return self._of("bucket", f"le=~{quoted(self.le)}")
 
     def events(self, window: str) -> str:
-        """The expression that counts all observations of servers that have the bucket.
+        """The expression that counts the observations of all servers whose histogram has this
+        bucket.
 
-        With `--custom-histogram-buckets`, some servers may have other bounds. All their requests
-        would count as bad.
+        With `--custom-histogram-buckets`, some servers may have other bounds. They are left out,
+        because all their requests would count as bad.
         """
         whole = f"increase({self._of('count')}[{window}])"
         return f"sum({whole} and ignoring (le) increase({self._bucket}[{window}]))"

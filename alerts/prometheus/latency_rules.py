@@ -2,7 +2,7 @@
 
 The alerts create tickets, because a P99 does not measure how many users are affected or for how
 long. With too few requests for a P99, `/metrics` has a lower quantile. If the lower quantile is
-above the limit, the P99 is too.
+above the limit, the P99 is also above it.
 """
 
 from typing import Final, NamedTuple

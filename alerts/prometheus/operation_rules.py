@@ -11,10 +11,11 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""Four evaluation intervals. If a collector fails, a second collector takes over within 18 s."""
+"""Maximum age of the last evaluation in seconds: four evaluation intervals. If a collector fails, a
+second collector takes over within 18 s."""
 DELAY_S: Final = 60
-"""The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed by
-then."""
+"""Maximum age of a pending notification in seconds. The first retry is due after 5 s
+(`alerts/notify/retry.py`), so several attempts have failed by then."""
 
 
 def operation_group(explorer_url: str) -> RuleGroup:

@@ -4,9 +4,9 @@ An alert fires if an endpoint fails, is slow from one region, or has a certifica
 soon. A silent prober triggers an alert too. Regions are compared if their probers' configuration
 files use the same name for an endpoint.
 
-Several collectors may receive the results of one endpoint. Each of them exports the latest result
-that it received. So the rules never add up the series of collectors, and an endpoint fails only if
-it fails at every collector.
+Several collectors may receive the results of one endpoint. Each collector exports the latest result
+that it received. So the rules never sum the series of several collectors, and an endpoint counts as
+failed only if it fails at every collector.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ CERTIFICATE_S: Final = 7 * 86_400
 Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
-"""After this time, a silent prober was probably removed on purpose."""
+"""If a prober has been silent for longer than this, it was probably removed on purpose."""
 _RESULTS: Final = "tailspan_probe_results_total"
 _UNSENT: Final = '{outcome=~"missed|over_budget"}'
 _SENT: Final = '{outcome!~"abort|missed|over_budget"}'

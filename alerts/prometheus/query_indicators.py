@@ -1,8 +1,8 @@
 """Indicators from a user's Prometheus queries.
 
 With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately. All
-other groups are counted as `other`. The events of a group with a place count twice, so that a group
-of similar size does not replace it.
+other groups are counted as `other`. When the groups are ranked, the events of a group that already
+has a place count double, so that a group of similar size does not replace it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Queries:
 
     @property
     def present(self) -> str:
-        """An expression for the number of all events in 5 min."""
+        """An expression for the number of events in the last 5 min."""
         return self.events("5m")
 
     @property
@@ -91,7 +91,7 @@ class Queries:
 
 
 def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
-    """The count of a query's events. The query stands on separate lines, because it may end with a
+    """The count of a query's events. The query is on lines of its own, because it may end with a
     comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole

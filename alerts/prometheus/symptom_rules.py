@@ -172,7 +172,8 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 ),
                 alert(
                     "TailspanEngineSilent",
-                    # After a scale-down, the engine does not report again.
+                    # An engine that was scaled down never reports again, so the alert ends after an
+                    # hour.
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
