@@ -1,4 +1,4 @@
-"""Compute the bill: the cost of every second of every engine, divided into five parts. Pure.
+"""Compute the bill: the cost of the time of all engines, divided into five parts. Pure.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 

@@ -75,7 +75,8 @@ def line_of(
     *,
     engine_data_deleted: bool,
 ) -> RequestPrice | None:
-    """The price of a replica's requests in one hour, with its line, or None without a price."""
+    """Return the price of a replica's requests in one hour, and its bill line. Return None without
+    a price."""
     replica, hour = key
     rated = [
         (rate, None if engine_data_deleted else uptime.hours.get((engine, hour)))

@@ -1,7 +1,7 @@
 """Estimate the highest request rate at which the objectives are met. Pure.
 
-Some time ranges meet the objectives only by chance, so the highest rate among them is too high.
-Therefore:
+If the highest rate among the time ranges that meet the objectives were used, it would be too high,
+because some ranges meet them only by chance. Therefore:
 
 1. Divide each range's requests into two halves at random. Sort the ranges by the rate of one half,
    and measure with the other half. Source: Neufeld et al., "Data thinning for convolution-closed
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""With fewer requests, an objective may be met by chance."""
+"""Minimum number of requests. With fewer requests, an objective may be met by chance."""
 BAND_REQUESTS: Final = 2_500
 """Requests per band. The relative standard error of the band's rate is then 1/√2500 = 2 %."""
 
 BAND_INTERVALS: Final = 6
-"""Five-minute ranges per band. A constant overload of 20 % was simulated. With one range per band,
-the objective was met in 14 of 80 simulations. With six ranges per band, it was met in 0 of 120."""
+"""Five-minute ranges per band. In simulations with a constant overload of 20 %, no band should meet
+the objective. With one range per band, a band met it in 14 of 80 simulations. With six ranges per
+band, a band met it in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,8 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Combine neighbouring bands until the share of good requests increases from each band to the
-    next. The bands are in order of decreasing rate."""
+    """The bands are in order of decreasing rate. Combine neighbouring bands until the share of good
+    requests increases from each band to the next."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])

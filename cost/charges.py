@@ -19,7 +19,7 @@ LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
 
 
 class Charge(NamedTuple):
-    """What the requests of one replica in one hour are billed for."""
+    """The seconds and the tokens for which the requests of one replica in one hour are billed."""
 
     requests: int = 0
     ledger: bool = False

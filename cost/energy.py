@@ -1,8 +1,8 @@
 """Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs. Pure.
 
 Measurements over less than a minute are unreliable, because power sensors do not measure
-continuously (arXiv 2312.02741). For each replica, a line is fitted to the values of all minutes. In
-a long range, the values of all hours are used:
+continuously (arXiv 2312.02741). For each replica, this line is fitted to the values of all minutes,
+or of all hours in a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
@@ -10,8 +10,8 @@ E is the energy in joules, T is the length in seconds, and `busy` is the number 
 idle energy is a·(T − busy). The rest is divided among requests in proportion to their cost. The
 energy of unbilled time is not assigned to requests.
 
-If there are too few minutes or the busy shares are similar, no line is fitted. Idle GPUs are then
-assumed to draw as much power as busy GPUs, so the idle energy is too high.
+No line is fitted if there are too few minutes, or if the busy shares are too similar. Idle GPUs are
+then assumed to draw as much power as busy GPUs, so the idle energy is too high.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +30,8 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 MIN_BUCKETS: Final = 10
 MIN_SPREAD: Final = 0.2
-"""Minimum range of busy shares (busy/T). Similar shares do not determine two coefficients."""
+"""Minimum range of busy shares (busy/T). From shares that are too similar, the two coefficients
+cannot be estimated."""
 MAX_W: Final = 5_000.0
 """Maximum plausible power of a GPU in watts. If a counter rises faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
@@ -39,7 +40,8 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Maximum size of the dense array in `_sums`, per value. Sorting is faster beyond it."""
+"""Maximum number of elements of the dense array in `_sums`, per value. For a larger array, sorting
+is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +226,8 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum the elements of each array that have the same pair of `of` and `at`. Return the distinct
-    pairs, sorted, and their sums."""
+    """Sum the elements of each array over equal pairs of `of` and `at`. Return the distinct pairs,
+    sorted, and the sums for each pair."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -267,7 +269,7 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
         return None, False
     if busy.max() - busy.min() < MIN_SPREAD:
         return None, False
-    # one hour weighs as much as sixty minutes
+    # One hour has the weight of sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

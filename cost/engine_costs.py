@@ -1,7 +1,7 @@
 """The cost of each engine in a time range. Pure.
 
-With data parallelism, a replica has several engines. A bill by replica does not show that one of
-them is idle while another one is overloaded.
+With data parallelism, a replica has several engines. A bill by replica does not show that one
+engine is idle while another engine is overloaded.
 """
 
 from collections import Counter

@@ -134,7 +134,7 @@ def grouped(
 def _split(
     costs: RequestCosts, which: IntArray, number: int
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
-    """Each group's input cost, output cost, and cost on each replica.
+    """Return each group's cost of input, cost of output, and cost on each replica.
 
     The cost of each replica and hour is divided separately. Tokens belong to the hour in which
     their request was received. If an hour has no tokens, the prefill share of its step time is

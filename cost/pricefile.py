@@ -1,4 +1,4 @@
-"""Parse a price file strictly, because an ignored entry would make the bill wrong without a
+"""Parse a price file strictly. If an invalid entry were ignored, the bill would be wrong without a
 message."""
 
 from collections.abc import Callable, Mapping

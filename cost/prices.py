@@ -1,8 +1,8 @@
 """Find the price of an engine. Pure.
 
-A price for the replica's name applies first. If there is no such price, the prices of the engine's
-GPUs are added. An engine has tensor-parallel × pipeline-parallel GPUs. An unknown price is None,
-not $0.
+A price for the replica's name has priority. If there is no such price, the engine's price is the
+sum of the prices of its GPUs. An engine has tensor-parallel × pipeline-parallel GPUs. An unknown
+price is None, not $0.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-A cost without a known price is None, not 0. Without billed seconds, the step model predicts the
-seconds from the tokens. `priced_by` is then `tokens`.
+Without a known price, the cost is None, not 0. If the billed seconds are unknown, the step model
+predicts them from the tokens, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -17,7 +17,8 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Above this number of engines, the engine without data for the longest time is removed."""
+"""Maximum number of engines. When it is exceeded, the engine that has been silent for the longest
+time is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))

@@ -1,5 +1,5 @@
-"""Map cells to replicas and hours. A cell is the sum of the requests with the same labels in one
-hour (`telemetry.billing_data.BillingCells`). Pure."""
+"""Map cells to replicas and hours. Pure. A cell is the sum of the requests with the same labels in
+one hour (`telemetry.billing_data.BillingCells`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

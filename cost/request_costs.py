@@ -1,4 +1,4 @@
-"""Compute the cost of requests, with one value per cell. Pure.
+"""Compute the cost of requests, as one value for each cell. Pure.
 
 A cell is the sum of the requests with the same labels in one hour.
 """
@@ -34,7 +34,7 @@ class RequestCosts:
     """Billed and wasted seconds that the plugin reports, or 0 if it reports no seconds."""
     lost: BoolArray
     in_shares: FloatArray
-    """The input share of the cost, for hours with a cost but without tokens: (keys,)."""
+    """The share of input in the cost of an hour that has a cost but no tokens: (keys,)."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
         """Select the cells for which `chosen` is true."""

@@ -8,8 +8,8 @@ Two processes that report step totals under the same name at the same time are t
 process without step totals is an API server.
 
 A step's time is reported at its end, so busy time may exceed the time between two samples. The
-surplus is moved to earlier times between samples. If a part of the surplus fits nowhere, the
-samples contradict each other. This part is added to `contradicted_s`.
+surplus is moved to earlier intervals between samples. If a part of the surplus fits into no
+interval, the samples contradict each other. This part is added to `contradicted_s`.
 """
 
 from collections import defaultdict
@@ -137,8 +137,8 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
     from a row to the next row. If the process started at most GAP_S before the first sample, the
     first segment begins at this start."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples may lack a total. Its increase since the start then belongs to the segment
-    # that ends at its first value.
+    # The first samples may lack a total. The increase from the start to the first reported value is
+    # then assigned to the segment that ends at this value.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -176,7 +176,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
         return segments, beyond_s
     surplus_s = reported_s - beyond_s - length_s
     carried_s = np.zeros(reported_s.size + 1)
-    """Received from the next segment."""
+    """Busy seconds that were received from the next segment."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])

@@ -1,7 +1,7 @@
 """Compute the relative cost of computed prompt tokens, cached prompt tokens and output tokens.
 
-A step model predicts the time of an engine step from its work. With a step model, the weights are
-the seconds of the steps for each type of work:
+A step model predicts the duration of an engine step from its work. With a step model, the weight of
+a token is the step time that is spent on tokens of its type, divided by their number:
 
     in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
@@ -18,8 +18,8 @@ Greek letters are the step model's coefficients. The others are:
 
 The sequences of a step share its fixed time γ. Each request counts as one sequence in prefill.
 
-Weights depend only on the data of their own hour, so every window divides an hour in the same way.
-Pure.
+The weights of an hour depend only on the data of this hour. So the cost of an hour is divided in
+the same way, whatever window is requested. Pure.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class TokenWeights:
     fitted: bool
     in_share: float | None = None
     """Prefill's share of the step time, or None without a step model. If no request was received in
-    an hour, this share divides the cost of the hour."""
+    an hour, the cost of the hour is divided by this share."""
     fixed_in_share: float | None = None
     """Prefill's share of the steps' fixed time: r/(r + N)."""
 
