@@ -1,7 +1,7 @@
 """Lets coroutines wait until the rows of a message are committed.
 
-The event loop is woken once per transaction. `asyncio.wrap_future` would make a system call for
-each message.
+A whole transaction wakes the event loop only once. `asyncio.wrap_future` would make a system call
+for each message.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Counts received messages and items (spans, data points, log records) by result.
 
 When a message is acknowledged, each of its items counts as `stored`, `skipped` or `refused`. If a
-message is not acknowledged, only its valid items are counted, as `unstored`. Its invalid items are
-counted when the sender repeats the message.
+message is not acknowledged, each of its valid items counts as `unstored`. Its invalid items are
+counted only when the sender repeats the message.
 """
 
 import threading

@@ -22,7 +22,8 @@ class Skip(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why Tailspan refuses an invalid item. The response to the sender reports the reason."""
+    """The reason for which Tailspan refuses an invalid item. The response to the sender contains
+    the reason."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -65,11 +66,10 @@ class Refusal(StrEnum):
     """Values contradict each other in one of three ways:
     - Parts of a phase are missing, or their sum differs from the phase by more than 1 ms.
     - A latency exceeds the request's duration.
-    - The kinds of output tokens do not sum to the number of output tokens.
-    """
+    - The kinds of output tokens do not sum to the number of output tokens."""
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative, or it can decrease. With such a metric, a lost message would
-    lose an increase."""
+    """A sum metric is not cumulative, or it can decrease. With such a metric, the loss of a message
+    would lose an increase."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {

@@ -1,4 +1,4 @@
-"""Errors that mean that a message was not acknowledged.
+"""Errors for messages that were not acknowledged.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response". The
 codes are from google.rpc.Code.
@@ -39,7 +39,7 @@ class MalformedError(IntakeError):
 
 
 class UnreadableError(IntakeError):
-    """A defect of the collector prevented the reading of the message. A retry fails too."""
+    """A defect of the collector prevented it from reading the message, so a retry fails too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -94,8 +94,8 @@ class UnauthenticatedError(IntakeError):
 
 
 class ForbiddenError(IntakeError):
-    """The Host or Origin is not allowed, or a token with a role sent telemetry. Tokens with a role
-    can only read."""
+    """The Host or Origin is not allowed, or telemetry was sent with a token that has a role. Such
+    tokens can only read."""
 
     result, http_status, rpc_code = "forbidden", 403, 7
 

@@ -1,8 +1,7 @@
-"""Processes a received message.
+"""Process a received message: read it, store its rows, notify the listeners and respond.
 
-It reads the message, stores its rows, notifies the listeners and responds. An acknowledgement means
-that the rows are committed. An `IntakeError` states whether the sender should retry. A message is
-processed even if its sender disconnects.
+An acknowledgement means that the rows are committed. An `IntakeError` states whether the sender
+should retry. A message is processed even if its sender disconnects.
 """
 
 import asyncio
@@ -40,8 +39,8 @@ Step = Callable[[NormalisedBatch, int], None]
 arrival in unix nanoseconds."""
 
 MAX_PEER_ROWS: Final = 8192
-"""Maximum uncommitted rows of a sender. If a sender has more, its next message waits. 16 exporters
-with 512 rows each reach the maximum, and a commit of that many rows takes 0.3 s."""
+"""Maximum number of uncommitted rows of one sender. If a sender has more, its next message waits.
+The maximum is 16 exporters with 512 rows each. A commit of that many rows takes 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
 """After a failed commit, the store counts as unavailable for this long."""
@@ -57,9 +56,10 @@ class Intake:
         reading: the reader of messages. `stop` closes it.
         forward: receives the unchanged bytes of each stored message.
         steps: functions that change the rows in this order, before the rows are stored. If a
-            function fails, its changes are left out.
-        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Senders on this
-            machine use the system clock, so their timestamps may be this far in the future.
+            function raises an exception, its changes are left out.
+        ahead_ns: returns the nanoseconds by which the system clock is ahead of `clock_unix_ns`.
+            Senders on this machine use the system clock, so their timestamps may be this far in the
+            future.
     """
 
     def __init__(
@@ -105,8 +105,9 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Whether to submit rows. It is false for `STORE_RETRY_S` after a failed commit. Later it
-        is true again, because only a retry can show that the store has recovered."""
+        """Whether to submit rows to the store. It is false for `STORE_RETRY_S` after a failed
+        commit. Then it is true again, because only another attempt can show whether the store has
+        recovered."""
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 

@@ -33,7 +33,8 @@ from collector.normalise.spans import normalise_spans
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal. It has an HTTP path, and functions that read its messages and respond to them."""
+    """A signal: its HTTP path, and the functions that read its messages and create the
+    responses."""
 
     name: str
     http_path: str

@@ -17,7 +17,8 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Stores rows. A row may be submitted again, so that a sender can always retry."""
+    """Stores rows. The same row may be submitted several times, so that a sender can always
+    retry."""
 
     def submit(
         self,
@@ -35,11 +36,12 @@ class Sink(Protocol):
     ) -> Future[None]:
         """Accept rows, without waiting.
 
-        `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's clock.
+        `leads_ns` maps a sender's name to the nanoseconds by which its clock is ahead of Tailspan's
+        clock.
 
         Returns:
             A future that completes when the rows are committed. If the rows are invalid, it fails
-                with a ValueError.
+            with a ValueError.
 
         Raises:
             Exception: the sink did not accept the rows. The rows may be submitted again.

@@ -40,7 +40,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """Released once per submission."""
+        """A semaphore that is released once per submission."""
         self._held = held
         self._waiting: list[
             tuple[

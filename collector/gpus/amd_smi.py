@@ -58,7 +58,8 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 
 
 def load() -> Any:
-    """Return the Python library. If the C library is missing, the import prints to stdout.
+    """Return AMD SMI's Python library. If the C library is missing, importing the Python library
+    prints to stdout.
 
     Raises:
         ReaderError: the library is not usable.

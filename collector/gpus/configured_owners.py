@@ -1,5 +1,5 @@
-"""The replica that the user configured for a GPU. Pure. The configuration either names the GPU, or
-builds the replica's name from labels of a dcgm-exporter."""
+"""Read from the configuration which replica uses a GPU. Pure. The configuration either names the
+GPU, or builds the replica's name from labels of a dcgm-exporter."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Parses CUDA_VISIBLE_DEVICES with CUDA's rules. Pure.
 
-CUDA ignores the first invalid number, UUID or prefix of a UUID, and all entries after it. Source:
-CUDA C++ Programming Guide, "CUDA Environment Variables".
+An entry is a GPU's number, its UUID, or a prefix of its UUID. CUDA ignores the first invalid entry
+and all entries after it. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ _PREFIXES = ("GPU-", "MIG-")
 
 
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
-    """The UUIDs of the GPUs that a process sees. Numbers are not resolved if the machine has
-    different models of GPUs. CUDA numbers different models by speed, but the driver numbers them by
-    PCI bus."""
+    """The UUIDs of the GPUs that a process sees. If the machine has different models of GPUs,
+    numbers cannot be resolved: CUDA numbers different models by speed, but the driver numbers them
+    by PCI bus."""
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1
     found: list[str] = []

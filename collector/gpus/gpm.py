@@ -1,7 +1,8 @@
-"""NVIDIA's GPU performance monitoring (GPM) measures a GPU's activity between two samples.
+"""Measure a GPU's activity between two samples by NVIDIA's GPU performance monitoring (GPM).
 
-It needs Hopper or newer. The first sample has no values. The first sample after a long pause also
-has no values. Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+GPM needs a GPU of the Hopper generation or newer. The first sample has no values. The first sample
+after a long pause also has no values. Source: NVML API reference, "GPM Functions" and
+`nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Maximum ratio that is treated as 1. A larger ratio is discarded. A ratio can exceed 1 because two
-clocks measure its parts."""
+"""Maximum ratio that is treated as 1. A ratio can exceed 1, because its numerator and denominator
+are measured by different clocks. A ratio above this maximum is discarded."""
 
 
 class _Metric(NamedTuple):

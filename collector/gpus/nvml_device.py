@@ -13,9 +13,9 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""Bits that HBM and GDDR transfer per line and cycle of NVML's memory clock. For an H100 (SXM), 2 ×
-2,619 MHz × 5,120 bits is 3.35 TB/s, as NVIDIA specifies. The factor is also correct for A100, H200,
-L4 and L40S."""
+"""Bits that HBM and GDDR transfer on each data line in one cycle of NVML's memory clock. For an
+H100 (SXM), 2 × 2,619 MHz × 5,120 lines are 3.35 TB/s, as NVIDIA specifies. The factor is also
+correct for A100, H200, L4 and L40S."""
 
 
 class _Query(NamedTuple):

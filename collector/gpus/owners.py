@@ -73,7 +73,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scraped and simulated engines have no process id."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Do this once per message, because senders may invent any number of replica names.
+            # This is done for the whole message, because senders may invent any number of replica
+            # names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -89,7 +90,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # If an engine has no counters, its start timestamp is only the time of the sample.
+                # For an engine without counters, the start timestamp is the time of the sample.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -150,7 +151,7 @@ class Owners(Listener):
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
         """Map each GPU to its replica, according to CUDA_VISIBLE_DEVICES. Processes in containers
-        are ignored, because containers number the GPUs differently."""
+        are ignored, because a container numbers the GPUs differently."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():

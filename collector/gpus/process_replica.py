@@ -1,8 +1,8 @@
 """Finds the replica to which a process of this machine belongs. Pure.
 
-Processes on other machines or in containers can have the same id. So the process and the engine's
-counters must start at about the same time. If the replica has the default name `host:port`, the
-host must be this machine or the process's container.
+Processes on other machines or in containers can have the same process id. So a match also requires
+that the process and the engine's counters started at about the same time. If the replica has the
+default name `host:port`, the host must be this machine or the process's container.
 
 An engine reports one process id, and its worker processes descend from this process. With several
 API servers or data parallelism, a launcher starts the servers and the workers at about the same
@@ -53,8 +53,8 @@ def replica_of(
         engines: maps process ids to the processes that engines reported.
         here: this machine's host name.
         hostname: returns the host name of the container of a process.
-        clock_step_s: how far the system clock was set forward since the boot time was read. An
-            engine that started later reports its start on the changed clock.
+        clock_step_s: seconds by which the system clock was set forward since the boot time was
+            read. An engine that started after the change reports its start on the changed clock.
     """
     branch: HostProcess | None = None
     for process in ancestry:

@@ -27,8 +27,8 @@ class HostProcess(NamedTuple):
     """A process, with its id in Tailspan's namespace and its id in its own namespace.
 
     `contained` is true if its namespace is nested in Tailspan's namespace, as in a container.
-    `started_unix_s` uses the boot time that was read first, so that a change of the system clock
-    does not change it.
+    `started_unix_s` is computed from the boot time that was read first, so a change of the system
+    clock does not affect it.
     """
 
     pid: int
@@ -63,8 +63,8 @@ class HostProcesses:
 
     @property
     def clock_step_s(self) -> float:
-        """How far the system clock was set forward since the boot time was read. It is negative if
-        the clock was set back."""
+        """Seconds by which the system clock was set forward since the boot time was read. Negative
+        if the clock was set back."""
         if self._booted_s is None:
             return 0.0
         return (self._clock_offset_ns() - self._first_offset_ns) / 1e9

@@ -24,7 +24,7 @@ class AbsenceReason(StrEnum):
     NO_PERMISSION = "no_permission"
     """Tailspan's user, container or cgroup has no permission to read the value."""
     VERSION_MISMATCH = "version_mismatch"
-    """Library, driver and package have incompatible versions."""
+    """The versions of library, driver and package are incompatible."""
     OLD_DRIVER = "old_driver"
     """The driver is too old. It lacks a required function."""
     NOT_SUPPORTED = "not_supported"

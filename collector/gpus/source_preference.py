@@ -1,4 +1,4 @@
-"""Selects a source for a GPU that the driver and a dcgm-exporter report.
+"""Select one source for a GPU that both the driver and a dcgm-exporter report.
 
 A source that reports the bandwidth is preferred. If both sources report it, or if neither source
 does, the driver is preferred, because it is read every second. If the preferred source is silent
@@ -34,7 +34,7 @@ class SourcePreference:
             preferred is not None
             and preferred.source is not this.source
             and preferred.rank > this.rank
-            # After the clock was set back, the difference is negative.
+            # The difference is negative after the clock was set back.
             and abs(this.at_unix_ns - preferred.at_unix_ns) <= SILENT_NS
         ):
             return False

@@ -1,1 +1,1 @@
-"""Limits that all senders share: rates, memory, CPU time for reading."""
+"""Limits for each sender and for all senders together: rates, memory, CPU time for reading."""

@@ -1,10 +1,10 @@
 """Divides the time for reading messages fairly between senders.
 
 Some messages take a hundred times longer to read than others. The next message to read comes from
-the sender with the least reading time so far. So a message waits for the current message, and for
-at most one message from each other sender. A sender with too many uncommitted rows is skipped until
-they are committed. Its rows would delay the transaction that all senders share. Source: start-time
-fair queueing (Goyal et al., SIGCOMM 1996), with measured time.
+the sender with the least reading time so far. So a message waits for the message that is being
+read, and for at most one message from each other sender. A sender with too many uncommitted rows is
+skipped until they are committed, because its rows would delay the transaction that all senders
+share. Source: start-time fair queueing (Goyal et al., SIGCOMM 1996), with measured time.
 """
 
 import math

@@ -15,15 +15,16 @@ MAX_PEERS: Final = 4096
 """Maximum senders whose rates are stored. A new sender replaces the sender that has been silent
 longest."""
 MESSAGE_BYTES: Final = 512
-"""This number is added to each body's size, because an empty message causes work too."""
+"""Number of bytes that is added to the size of each body, because even an empty message causes
+work."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A sender may send its allowance for one second at once.
-    It may also send one message of any allowed size.
+    Bytes are counted after decompression. A sender may send the bytes of one second at once. It may
+    also send one message of any allowed size.
     """
 
     max_body_bytes: int = 16 * MIB

@@ -118,10 +118,8 @@ class AsgiHost:
 
 
 class _LimitedServer(uvicorn.Server):
-    """A uvicorn server with a connection limit and without signal handlers.
-
-    It stops without delay. uvicorn's own loops check only every 0.1 s whether to stop.
-    """
+    """A uvicorn server with a connection limit and without signal handlers. It stops without delay:
+    uvicorn's own loops check only every 0.1 s whether to stop."""
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)

@@ -29,7 +29,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """The token of a request. It has its position in the file (from 1) and its role or None."""
+    """The token of a request: its position in the file (from 1), and its role or None."""
 
     number: int
     role: str | None = None

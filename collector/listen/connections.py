@@ -1,8 +1,8 @@
 """Accepts TCP connections within limits. asyncio's own server has no such limits.
 
-The limits are per address and in total. A connection counts before its TLS handshake. At a limit, a
-new connection replaces the connection that has waited longest for its client. So idle connections
-cannot block a scrape or a health check.
+There are limits per address and in total. A connection is counted even before its TLS handshake.
+When a limit is reached, a new connection replaces the connection whose client has been inactive
+longest. So idle connections cannot block a scrape or a health check.
 """
 
 import asyncio
@@ -59,8 +59,8 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """The time (monotonic) since which the server waits for the client. It is None if the
-        server is not waiting."""
+        """The monotonic time since which the server has been waiting for the client. It is None if
+        the server is not waiting."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""

@@ -1,8 +1,9 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
-Without these checks, an attacker's page could read every response by DNS rebinding. The Host header
-of the page's requests contains the page's host name. A POST from a page of a different server
-contains the Origin of the page. Source: RFC 9110, "Host and :authority"; RFC 6454.
+Without these checks, an attacker's page could read every response by DNS rebinding. With DNS
+rebinding, the Host header contains the host name of the attacker's page. A POST from a page of a
+different server contains the Origin of that page. Source: RFC 9110, "Host and :authority"; RFC
+6454.
 """
 
 import re
@@ -38,7 +39,7 @@ class AllowedHosts:
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
-    """Whether every name is allowed, because tokens or TLS prevent DNS rebinding."""
+    """Whether every name is allowed, because tokens or TLS already prevent DNS rebinding."""
 
     @classmethod
     def of(

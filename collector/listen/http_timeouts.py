@@ -58,9 +58,9 @@ class TimedH11(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the head of the first request."""
         super().connection_made(transport)
-        # Start the write timer if more than one byte is unsent. With the default limit of 64 KiB, a
-        # closing connection may never close. With a limit of 0, asyncio's TLS transport always
-        # pauses writing.
+        # Start the write timer as soon as more than one byte is unsent. With the default limit of
+        # 64 KiB, a connection that is being closed may never close. With a limit of 0, asyncio's
+        # TLS transport pauses writing permanently.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()

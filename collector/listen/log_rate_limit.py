@@ -1,4 +1,5 @@
-"""Limits the log lines that each line of code may write, so that a client cannot fill the disk."""
+"""Limit how many log lines each statement in the code may write, so that a client cannot fill the
+disk."""
 
 import logging
 import time
@@ -7,7 +8,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Each line of code may log five lines in this period, which is at most 7,200 lines per day."""
+"""Each log statement may write five lines in this period, which is at most 7,200 lines per day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -30,7 +31,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Limits the log records of each line of code in a period."""
+    """Limits the number of log records that each log statement may write in a period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

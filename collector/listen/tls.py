@@ -12,7 +12,7 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files, which the constructor checks.
+    """Paths of PEM files. The constructor checks the files.
 
     Raises:
         SecurityError: a file cannot be read or is not PEM, or the key does not match.

@@ -1,8 +1,8 @@
-"""Reads encoded attributes into a row's fields, and caches the decoded values.
+"""Read encoded attributes into the fields of a row, with a cache of decoded values.
 
-Many spans have the same labels and small counts. So the cache maps the bytes of an attribute to its
-value. A double is not cached. If an attribute contains a double, the cache's key is the bytes
-before the double.
+Many spans have the same labels and small counts, so the cache maps the bytes of an attribute to its
+value. Doubles are not cached. For an attribute with a double, the cache's key is the bytes before
+the double.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from collector.normalise.values import MAX_DURATION_S, AttributeReader, RefusalE
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum bytes of a cached attribute. With it, the cache has at most a few MB."""
+"""Maximum length in bytes of a cached attribute. It limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
@@ -81,9 +81,9 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            The values in the order of the fields, followed by an element to ignore. The value of an
-                absent attribute is None. The second result is the first reason to refuse the item.
-                The third result is the number of truncated texts.
+            Three results. First, the values in the order of the fields, followed by one element to
+            ignore. The value of an absent attribute is None. Second, the first reason to refuse the
+            item, or None. Third, the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

@@ -36,11 +36,11 @@ class NormalisedBatch:
     sample_points: list[int] = field(default_factory=list)
     gpu_points: list[int] = field(default_factory=list)
     lookup_spans: list[int] = field(default_factory=list)
-    """The number of spans to count for each row of `lookups`. It is 0 if the span already counts as
-    a request or an operation, and 1 if it does not."""
+    """For each row of `lookups`, the number of spans to count: 0 if the span is already counted as
+    a request or an operation, and 1 otherwise."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """Maps each sender to how far its clock is ahead of Tailspan's clock. It contains only clocks
-    that `SenderClocks` has measured."""
+    """Maps each sender to the nanoseconds by which its clock is ahead of Tailspan's clock. It
+    contains only clocks that `SenderClocks` has measured."""
     why: dict[Refusal, str] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""The span table for requests of an application's OpenAI client.
+"""The table that converts spans of an application's OpenAI client to requests.
 
 OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share this table. Latencies include the
 network, the client's own work and retries.

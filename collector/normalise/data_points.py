@@ -1,4 +1,4 @@
-"""Reads the data points of a metric, and checks each value against its field. Pure.
+"""Read the data points of a metric, and check each value against the type of its field. Pure.
 
 Invalid points are counted and left out.
 """

@@ -1,6 +1,6 @@
-"""Reads a metrics message if the layout of each of its scopes is known (see `sample_layouts`).
+"""Read a metrics message by the known layouts of its scopes (see `sample_layouts`).
 
-A layout is found by the scope's bytes with zeros in place of its numbers. Replicas with the same
+The key of a layout is the scope's bytes with zeros in place of its numbers. Replicas with the same
 metrics share a layout. Thread-safe.
 """
 
@@ -19,14 +19,14 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
-"""Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
-kinds of engines."""
+"""Maximum memory for layouts. This is enough for the layouts of about 600 machines with eight GPUs,
+or of 1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Bytes of memory for one number of a layout. `tracemalloc` measured 250 bytes for engines and 310
 for GPUs."""
 MAX_FORMS: Final = 8
-"""Maximum forms for scopes of the same length. A form is a set of positions of numbers. The forms
-are tried one after another."""
+"""A form is the positions of the numbers in a scope. This is the maximum number of forms for scopes
+of the same length. The forms are tried one after another."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -46,8 +46,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # `latest` is the key that was found most recently. Its hash is cached, and a comparison is
-        # faster than hashing a new key.
+        # `latest` is the key that was found most recently. Its hash is cached, and comparing it
+        # with a new key is faster than hashing the new key.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
@@ -109,7 +109,7 @@ class KnownLayouts:
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
-        """Whether an earlier message of this size had no known layout.
+        """Return whether an earlier message of the same size had no known layout.
 
         Call it once for each message without a known layout. If it returns true, the message
         probably repeats, and its layouts are learned.

@@ -1,5 +1,5 @@
-"""Derives the layout of a scope from a message that `normalise_points` has read. Pure. The layout
-is the positions and the fields of the scope's numbers."""
+"""Derive the layout of a scope from a message that `normalise_points` has read. Pure. A layout is
+the positions of the numbers in the scope, and the fields that they belong to."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -82,7 +82,7 @@ def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Layou
     )
     if about is None:
         return None
-    # The layout must return the same rows as `normalise_points`.
+    # Check that reading by the layout returns the same rows as `normalise_points`.
     rows = SampleLayout(about).read(scoped, origin, now_unix_ns)
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 

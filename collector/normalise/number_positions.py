@@ -1,5 +1,5 @@
-"""Finds the numbers of data points in an encoded scope. Pure. The numbers are timestamps and values
-of eight bytes.
+"""Find the positions of the numbers of data points in an encoded scope. Pure. The numbers are
+timestamps and values of eight bytes.
 
 Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """

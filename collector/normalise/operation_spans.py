@@ -1,9 +1,9 @@
 """Converts spans of applications to the operations around their calls to a model. Pure.
 
-If a span has `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
-`NAMED` are stored as `other`, because a name could contain any text, even a prompt. A SERVER span
-that generates tokens is a request at a router, unless an engine sent it. The response id and the
-time to the first byte are then also read. llm-d's spans are recognised by name.
+From a span with `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
+`NAMED` are stored as `other`, because a name could contain any text, even a prompt. A span of kind
+SERVER that generates tokens is a request at a router, unless an engine sent it. From such a span,
+the response id and the time to the first byte are also read. llm-d's spans are recognised by name.
 `llm_d.pd_proxy.true_ttft_ms` is not read, because it ends when the decode begins. Source:
 llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -69,8 +69,7 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # This span is the parent of a client's span, and the client's span already counts the
-            # call.
+            # This span is the parent of a client's span, which is already counted as the call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

@@ -1,8 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded. In all signals, resources
-contain scopes, and scopes contain items. So one schema (the outline) decodes all signals. It reads
-nested messages as `bytes`.
+contain scopes, and scopes contain items. So one schema (the outline) decodes the messages of all
+signals. It leaves nested messages encoded, as `bytes`.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding".
 """

@@ -31,14 +31,14 @@ Names = tuple[str, ...]
 """Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The sum of the phases, and the TTFT, may exceed a request's duration by this much. A different
-clock measures the duration."""
+"""The sum of the phases, and the TTFT, may exceed a request's duration by this many seconds,
+because different clocks measure them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """Describes the spans of one source. It states how to recognise them, and which attributes
-    contain each field.
+    """Describes the spans of one source. The table defines how to recognise the spans, and which
+    attributes contain each field.
 
     Attributes:
         latencies: durations in seconds. A value that is too large for seconds is in nanoseconds.
@@ -149,7 +149,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The reported latency can end later than the span. Neither of these ends may be in the future.
+    # A reported latency can end later than the span. Neither end may be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -192,7 +192,8 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # If a request has no output tokens, vLLM computes these latencies from a timestamp of 0.
+        # For a request without output tokens, vLLM computes these latencies from a timestamp of 0,
+        # so they are wrong.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)

@@ -1,6 +1,6 @@
 """Converts OTLP trace messages to requests, cold starts, probes, operations and lookups. Pure.
 
-A client's call is a request and also an operation. If a cache answered the call, it is only an
+A client's call is both a request and an operation. If a cache answered the call, it is only an
 operation.
 """
 

@@ -13,7 +13,7 @@ from collector.drop_reasons import DroppedValue, Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Longer texts are truncated. They are a mistake or an attack."""
+"""Maximum length of a text. Longer texts are truncated, because they are a mistake or an attack."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
 """Maximum tokens or requests in one value. Examples are the length of a context or of a queue."""

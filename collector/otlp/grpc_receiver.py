@@ -1,8 +1,9 @@
 """Receives OTLP over gRPC, through the Export methods of the three services.
 
-The methods receive encoded bytes, because gRPC would answer a malformed message with INTERNAL. The
-methods take a stream of requests. So a call is authenticated and memory is reserved before the
-message is read. Until then, gRPC accepts at most 64 KiB, the size of the flow-control window.
+The methods receive encoded bytes, because gRPC itself would answer a malformed message with
+INTERNAL. The methods are declared as streaming methods, so that a call is authenticated and memory
+is reserved before its message is read. Until then, gRPC accepts at most 64 KiB, the size of the
+flow-control window.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -166,8 +167,8 @@ class _Reads:
 
     @asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[None]:
-        """Wait until the next message of this sender may be read. A sender may use half of the
-        reads."""
+        """Wait until the next message of this sender may be read. A sender may use at most half of
+        the concurrent reads."""
         own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
         self._users[peer] += 1
         try:
@@ -181,8 +182,8 @@ class _Reads:
 
 def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
     return [
-        # By default, the window of an unread call grows to megabytes. 60 calls with 15 MB each used
-        # 896 MB by default, and 40 MB with this option.
+        # By default, the flow-control window of a call that is not read yet grows to megabytes. 60
+        # calls with 15 MB each used 896 MB by default, and 40 MB with this option.
         ("grpc.http2.bdp_probe", 0),
         # This limits concurrent calls per connection. A gateway makes about ten.
         ("grpc.max_concurrent_streams", 128),

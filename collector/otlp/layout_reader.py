@@ -1,7 +1,7 @@
 """Reads metrics messages whose layout (the positions of the numbers) is known.
 
-It reads them in this process, because passing a message to the reader process takes longer. The
-reader process reads all other messages.
+It reads these messages in this process, because passing a message to the reader process takes
+longer than reading it. The reader process reads all other messages.
 """
 
 import logging

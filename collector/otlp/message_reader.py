@@ -3,8 +3,8 @@ core.
 
 The separate process has no state. It ends when its standard input is closed. If it ends
 unexpectedly, it is restarted. A message may use 0.75 s of CPU time, so that a crafted message
-cannot make all senders wait. A message is refused permanently if it causes an exception or ends the
-process twice.
+cannot make all senders wait. A message is refused permanently if it causes an exception, or if the
+process ends twice while it reads the message.
 """
 
 import fcntl
@@ -37,8 +37,8 @@ MAX_CPU_S: Final = 0.75
 message takes 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
-"""Request header. It has the length of the body, the arrival in unix nanoseconds, whether the body
-is JSON, and the signal's index in `SIGNALS`."""
+"""Request header. It contains the length of the body, the message's arrival in unix nanoseconds,
+whether the body is JSON, and the signal's index in `SIGNALS`."""
 _PIPE_BYTES: Final = 2**20
 """Size of the pipe's buffer. The default is 64 KiB, but a message can have hundreds of kB."""
 _ANSWER: Final = Struct("<I")

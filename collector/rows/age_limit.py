@@ -1,6 +1,6 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-The rollups of such old rows no longer change, so they would not include these rows
+Rollups that include such old rows are not updated any more, so they would not contain these rows
 (docs/decisions/021).
 """
 

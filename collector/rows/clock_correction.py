@@ -1,4 +1,4 @@
-"""Corrects the timestamps of a message from a sender with a fast clock.
+"""Correct the timestamps of a message from a sender whose clock is ahead.
 
 A timestamp's lead is the time by which it is later than the arrival of its message
 (`sender_clocks`).
@@ -45,15 +45,15 @@ class Lead:
     """The lead of a sender. It is the time by which timestamps are later than the arrival of their
     message.
 
-    The defaults are for rows without a replica name.
+    The default values are for rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the correction from the sender's messages so far.
-        proven_ns: the correction for rows that are not later than their arrival. It is 0 until
-            `sender_clocks.MIN_MESSAGES` messages have arrived, and then `known_ns`.
-        shared_ns: the jump of the clock that the sender shares with Tailspan, or 0 if the sender
-            has its own clock.
+        proven_ns: the correction for rows with timestamps before their arrival. It is 0 until
+            `sender_clocks.MIN_MESSAGES` messages have arrived. After that, it is `known_ns`.
+        shared_ns: the size of the clock's jump if the sender uses the same clock as Tailspan, or 0
+            if the sender has its own clock.
         measured_ns: the measured lead of the sender's clock, if known.
     """
 
@@ -201,8 +201,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine uses Tailspan's clock. If that clock jumped, the row's lead
-            # is about as large as the jump.
+            # A client on this machine uses the same clock as Tailspan. If this clock jumped, the
+            # row's lead is about as large as the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

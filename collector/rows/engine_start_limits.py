@@ -1,8 +1,8 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-The start of an engine describes the engine while it runs. So starts are not deleted by age. Their
-number is limited per replica and in total. A burst is allowed at once, and then one more start
-after each fixed time.
+A stored start describes the engine as long as it runs, so starts are not deleted by age. Instead,
+their number is limited per replica and in total, by token buckets: a burst is allowed at once, and
+then one more start after each refill time.
 """
 
 from collections import OrderedDict
@@ -36,7 +36,7 @@ _COMPARED: Final = tuple(
 
 @dataclass(slots=True)
 class EngineStartAllowance:
-    """Allows `burst` engine starts at once, and one more per `refill_ns`."""
+    """A token bucket: allows `burst` engine starts at once, and then one more per `refill_ns`."""
 
     burst: int
     refill_ns: int

@@ -1,15 +1,16 @@
-"""Corrects the timestamps of senders with a fast clock.
+"""Correct the timestamps of senders whose clocks are ahead.
 
 A timestamp's lead is the time by which it is later than the arrival of its message. The sender's
-clock is ahead by at least the lead. A slow clock is reported but not corrected, because it looks
-like a delayed message. Each replica is a sender. The lead of a message is the lead of its newest
-rows, without outliers. The lead of a sender is the median over its last messages.
+clock is ahead by at least the lead. A clock that is behind is reported but not corrected, because
+it cannot be distinguished from a delayed message. Each replica is a sender. The lead of a message
+is the lead of its newest rows, without outliers. The lead of a sender is the median over its last
+messages.
 
 - Rows later than their arrival are set back by the message's lead.
 - After `MIN_MESSAGES` messages, a sender's median lead is checked. If it is above `TOLERANCE_NS`,
   all rows of the sender are set back, until the median is at most `MIN_NS`. The correction changes
-  only by steps above `TOLERANCE_NS`. A smaller change of a counter's start would look like a
-  restart of the engine.
+  only if it differs by more than `TOLERANCE_NS`, because each change also changes the start of the
+  engine's counters, which looks like a restart of the engine.
 - The store decides the correction of samples from the leads, so that all collectors correct them
   equally (`store/sender_clocks.py`).
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
@@ -20,8 +21,8 @@ rows, without outliers. The lead of a sender is the median over its last message
 The sent timestamp is the stored timestamp plus `clock_ahead_s`. A repeated row gets the same
 correction, even after a restart or in a different collector (`store/clock_corrections.py`). With a
 different correction, the row would be stored twice, because timestamps are part of its key.
-Tailspan's own clock can jump (`telemetry.corroborated_time`). Then senders on the same clock are
-corrected by the jump, in either direction.
+Tailspan's own clock can jump (`telemetry.corroborated_time`). Senders that use the same clock are
+then corrected by the size of the jump, in either direction.
 
 No I/O. Use it from one event loop only.
 """
@@ -56,7 +57,7 @@ MAX_REPEATS: Final = 100_000
 """Maximum remembered corrections of rows that may be sent again (20 MB)."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
-"""The common name of all senders beyond `MAX_SOURCES`."""
+"""The common name for all senders beyond `MAX_SOURCES`."""
 
 
 @dataclass(slots=True)
@@ -105,7 +106,8 @@ class MeasuredSenderClock:
 
 
 class SenderClocks:
-    """Corrects the timestamps of senders with a fast clock, and stores these senders."""
+    """Corrects the timestamps of senders whose clocks are ahead, and keeps the measured state of
+    these clocks."""
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
         self._own = own

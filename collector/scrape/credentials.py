@@ -2,8 +2,8 @@
 
 A token is read from its file for each scrape and is never logged. Certificates are read again when
 their files change. A token is sent only to loopback or over TLS, unless the user allows unencrypted
-connections. A target file can name other files, which must lie in one folder. Without this rule,
-the editor of the target file could make Tailspan send any readable file.
+connections. A target file can name token and certificate files, which must lie in one folder.
+Without this rule, a person who can edit the target file could make Tailspan send any readable file.
 """
 
 import ssl
@@ -124,7 +124,7 @@ class TargetCredentials:
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS context, or None if the default context is to be used. If a file has changed,
-        this method reads it into the same context.
+        this method loads it again into the same context.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.
@@ -176,10 +176,8 @@ def _tls_files(ca: Path | None, cert: Path | None, key: Path | None) -> "_TlsFil
 
 @dataclass(slots=True)
 class _TlsFiles:
-    """The files of a TLS context. New connections use the current content of the files.
-
-    A removed authority stays trusted until Tailspan is restarted.
-    """
+    """The files of a TLS context. New connections use the current content of the files, but an
+    authority that was removed from a file stays trusted until Tailspan is restarted."""
 
     ca: Path | None
     cert: Path | None

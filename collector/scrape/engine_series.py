@@ -1,4 +1,4 @@
-"""The series that engines export on /metrics, in one table per kind of engine.
+"""Tables of the series that engines export on /metrics, one for each kind of engine.
 
 Versions of an engine rename and split series. A table lists the alternatives, and the first
 alternative that the response contains is used. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py`
@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """The series that give a field's value.
+    """The series that contain the value of a field.
 
     Attributes:
         name: the name of the samples, including `_total`.

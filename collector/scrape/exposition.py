@@ -140,8 +140,8 @@ def _fill(
 def _values(
     table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
 ) -> dict[ScrapedEngine, float]:
-    """Map each engine to its value. The value is the maximum over the engine's workers (ranks),
-    summed over the other labels."""
+    """Map each engine to its value: the maximum over the engine's workers (ranks), summed over all
+    other labels."""
     parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

@@ -18,11 +18,12 @@ class FailureLog:
     def due(self, now_unix_ns: int, *, begun: bool) -> str | None:
         """Return the end of a failure's log line, or None if this failure is not logged.
 
-        A failure that lasts is logged once. If its line would come too early, it is logged later,
-        with the number of failures in the meantime.
+        A failure that lasts is logged once. If too little time has passed since the last line, it
+        is logged later, with the number of failures in the meantime.
 
         Args:
-            begun: whether this failure is new: the previous attempt succeeded or failed otherwise.
+            begun: whether this failure is new: the previous attempt succeeded, or failed for a
+                different reason.
         """
         self._begun += begun
         last = self._last_unix_ns

@@ -269,9 +269,9 @@ class Scraper(Listener):
     ) -> int:
         """The start of the totals.
 
-        If the server does not report its start, the result is the first scrape after a restart. A
-        server has restarted if it reports another, later start, or if a total is lower than in the
-        last scrape.
+        If the server does not report its start, the result is the time of the first scrape after
+        the last restart. A restart is detected if the server reports a later start than before, or
+        if a total is lower than in the last scrape.
         """
         usable_unix_ns = 0
         # The server's clock may be wrong. Compare in seconds, because infinity cannot be converted
@@ -283,7 +283,8 @@ class Scraper(Listener):
         if before is None:
             started_unix_ns = usable_unix_ns or at_unix_ns
         elif (
-            # A start in the future becomes usable later, without a restart.
+            # If a reported start is in the future, it becomes usable when this time is reached, and
+            # this is not a restart.
             process_started_s != before.reported_s and usable_unix_ns > before.started_unix_ns
         ):
             started_unix_ns = usable_unix_ns

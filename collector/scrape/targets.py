@@ -144,7 +144,7 @@ class DnsName:
 
     async def _records(self) -> set[str]:
         resolver = self.resolver or dns.asyncresolver.Resolver()
-        # Names may be relative, as in Kubernetes, and as in `_addresses`.
+        # Names may be relative, as is usual in Kubernetes. `_addresses` also allows this.
         answer = await resolver.resolve(self.host, "SRV", search=True, lifetime=LOOKUP_S)
         return {f"{record.target.to_text(omit_final_dot=True)}:{record.port}" for record in answer}
 

@@ -17,7 +17,7 @@ tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
-"""The first series is searched in this number of bytes."""
+"""Number of bytes at the start of a response in which the first series is searched."""
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:
