@@ -23,8 +23,8 @@ def metrics_app(
 
     Args:
         ready: returns whether telemetry is being received and stored.
-        failing: returns the failing components with reasons. The first sequence has the vital
-            components, without which telemetry is lost. Only these make `/readyz` respond "not
+        failing: returns the failing components with reasons. The first sequence contains the vital
+            components: telemetry is lost while they fail. Only they make `/readyz` respond "not
             ready".
         other_paths: paths that a second application serves on the same port. The 404 response lists
             them.

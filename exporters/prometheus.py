@@ -160,8 +160,8 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes, now_unix_ns), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Export these tenants by name, up to `LIMIT` tenants. All collectors of a database then
-        export the same names."""
+        """Export these tenants by name, up to `LIMIT` tenants. All collectors of a database call
+        this, so that they export the same tenants by name."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # These requests arrived before the tenants were exported by name.
@@ -224,7 +224,8 @@ class PrometheusExporter(Families):
 
     def _count_waiting(self, now_unix_ns: int) -> None:
         """Count the waiting requests with the time of their arrival. If the clock was set back
-        since then, use the current time. With the earlier reading, every request would be late."""
+        since then, use the current time instead, because otherwise every request would count as
+        late."""
         self._count(min(self._waiting_since_unix_ns, now_unix_ns))
 
     def _count(self, now_unix_ns: int) -> None:

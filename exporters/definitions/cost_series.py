@@ -2,8 +2,8 @@
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-A replica without a price has no series of costs. Engines send no samples while they load. So only
-`tailspan cost` bills the loading time.
+A replica without a price has no cost series. The series exclude the time for which engines load,
+because engines send no samples then. Only `tailspan cost` bills this time.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
 """The series of probes, named as in Prometheus' blackbox_exporter.
 
 Gauges report the latest probe of each endpoint and region. If a probe was not sent, or was stopped
-by Ctrl-C, only its outcome is counted. A cached answer is a success without a duration.
+by Ctrl-C, only its outcome is counted. An answer from a cache counts as a success, but its duration
+is not reported.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5). The lowest bound is 0.1 ms for queue
 times, and 1 ms for latencies that include an engine step. Histograms are for heatmaps. Tailspan
-computes no quantiles and no objectives from them. Unknown values are not counted. An unknown label
-is empty.
+computes no quantiles and no objectives from them. Unknown values are not counted. If a label's
+value is unknown, it is the empty string.
 """
 
 from collections.abc import Iterable

@@ -20,8 +20,8 @@ class LatencyHistogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Count only requests that were completely answered. An early end would make the latency too
-    short."""
+    """Whether only completely answered requests are counted. The latencies of other requests are
+    too short, because these requests ended early."""
     bounds_s: tuple[float, ...]
     exemplars: bool = False
     """Whether the buckets have exemplars. True for latencies that clients experience."""
@@ -37,8 +37,8 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Count only streamed responses. Without streaming, the first byte arrives at the end of the
-    response (docs/decisions/001)."""
+    """Whether only streamed responses are counted. Without streaming, the first byte arrives at the
+    end of the response (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:

@@ -1,5 +1,4 @@
-"""The response to a scrape. It contains all families in one format, and metrics of the scrape
-itself."""
+"""Write the response to a scrape: all families in one format, and metrics of the scrape itself."""
 
 import resource
 import sys

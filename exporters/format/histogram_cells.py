@@ -1,4 +1,5 @@
-"""The cells in which latencies are counted, and the classic and native buckets computed from them.
+"""Divide latencies into cells, and compute classic and native histogram buckets from the counts of
+the cells.
 
 A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
 The bounds of the two histograms together divide the latencies into about 200 cells. Each bucket is

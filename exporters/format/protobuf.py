@@ -1,8 +1,8 @@
 """Metric families in Prometheus' protobuf format.
 
-It is the only format with native histograms. prometheus_client does not write this format. A
-protobuf library takes ten times as long for tens of thousands of small messages. Therefore, this
-module caches the beginning of each message, and appends the numbers.
+This is the only format with native histograms. prometheus_client cannot write it, and a protobuf
+library takes ten times as long for tens of thousands of small messages. Therefore, this module
+caches the constant beginning of each message, and appends the numbers.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """

@@ -52,7 +52,7 @@ class Families(Collector):
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Series with a single value: a counter, a gauge, or the quantiles of a summary."""
+    """Series with a single value: counters, gauges, or the quantiles of a summary."""
 
     of: MetricSeries
     kind: Literal["counter", "gauge", "summary"]

@@ -1,4 +1,4 @@
-"""Totals for each pair of labels."""
+"""Totals for each pair of labels, such as model and replica."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
@@ -30,8 +30,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair.
 
-        Create them if necessary. Call it before the first request of a pair. Then its series begin
-        at 0, as Prometheus' rates need.
+        Create them if necessary. Call this before the first request of a pair, so that its series
+        begin at 0. Otherwise, `rate()` in Prometheus would miss the first requests.
         """
         totals = self._by_pair.get(pair)
         if totals is None:
@@ -54,15 +54,16 @@ class ByPair(Generic[T]):
 
 
 class FromZeroByPair(ByPair[Z]):
-    """Totals whose new series begin at 0, as Prometheus' rates need, although their pairs are not
-    known before the first request."""
+    """Totals for pairs that are not known before their first request. Their series still begin at
+    0, so that `rate()` in Prometheus does not miss the first requests."""
 
     def __init__(self, empty: Callable[[], Z]) -> None:
         super().__init__(empty)
         self._copied: set[Pair] | None = None
 
     def copy(self) -> dict[Pair, Z]:
-        """Return a copy. A pair is 0 in its first copy, except in the first copy of all."""
+        """Return a copy. The first copy that contains a new pair has 0 as its totals, except the
+        very first copy."""
         copied, self._copied = self._copied, self.pairs
         new = set() if copied is None else self.pairs - copied
         return {

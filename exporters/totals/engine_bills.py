@@ -1,11 +1,11 @@
 """The cost of each engine while it was up, and the cost of its idle time.
 
-An engine was up between two samples at most GAP_S apart (`cost.uptime`). One process of an engine
-sends the engine's step totals. The API servers of the engine add no uptime. Two processes that send
-step totals at the same time show that two servers share a replica name by mistake. Then the two
-servers are billed. Idle time is uptime minus busy time. It can decrease, because the busy time of a
-step arrives at the end of the step. A counter must not decrease, so the highest idle time so far is
-exported.
+An engine was up between two samples at most GAP_S apart (`cost.uptime`). Only one process of an
+engine sends the engine's step totals, and only this process is counted as uptime, not the API
+servers. If two processes send step totals at the same time, two servers use the same replica name
+by mistake. Both servers are then billed. Idle time is uptime minus busy time. It can decrease,
+because the busy time of a step arrives at the end of the step. A counter must not decrease, so the
+highest idle time so far is exported.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. It decreases when the busy time of a step is reported."""
+    """Uptime minus busy time. It decreases when the busy time of a step is reported, which happens
+    at the end of the step."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0

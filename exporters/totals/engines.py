@@ -1,10 +1,11 @@
 """Totals and gauges of engines, summed over the processes that report one engine.
 
 Each of vLLM's API servers reports totals of its own requests. Only one process reports the totals
-of the steps. If a process has a new start, and no other process of the engine sent a sample shortly
-before, the server has restarted. The old counts are then dropped. Prometheus treats the drop as a
-reset. If a process ends while others continue, its counts stay in the sum. After Tailspan starts,
-the totals of a running engine are omitted until each of its processes has had time to reconnect.
+of the steps. If a process reports a new start, and no other process of the engine sent a sample
+shortly before, the server has restarted. The old counts are then dropped, which Prometheus treats
+as a counter reset. If a process ends while others continue, its counts stay in the sum. After
+Tailspan starts, the totals of a running engine are omitted until each of its processes has had time
+to reconnect.
 """
 
 import operator
@@ -21,14 +22,14 @@ from telemetry.requests import Source
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""A process has ended if it sent no sample for this long before a new process starts. A restart
-takes longer, because it loads a model."""
+"""A process counts as ended if it sent no sample for this long before a new process started. A
+restart takes longer than this, because it loads a model."""
 AHEAD_NS: Final = 600 * 10**9
-"""A sample this far in the future was stored while Tailspan's clock was ahead. The next sample
-replaces it."""
+"""A sample that is further in the future than this was added while Tailspan's clock was ahead. The
+next sample replaces it."""
 JOINING_NS: Final = round(LONGEST_PAUSE_S * (1 + JITTER) * 1e9)
-"""After Tailspan starts, the processes of an engine reconnect within this time: the longest pause
-between two attempts. Until then, the sum over the processes may be too low."""
+"""After a start of Tailspan, all processes of an engine reconnect within this time, which is the
+longest pause between two attempts. Until then, the sum over the processes may be too low."""
 MAX_PROCESSES: Final = 64
 """Maximum processes of one engine. A further process replaces the process whose last sample is
 oldest."""
@@ -116,8 +117,9 @@ class EngineTotals:
         if known is not None:
             start_unix_ns = known.started_unix_ns if _counts(sample) else None
             is_older = start_unix_ns is not None and sample.started_unix_ns < start_unix_ns
-            # An older server with the same name may still run. If the newer server has been silent
-            # for a minute, the clock was set back before a restart.
+            # A process with an older start usually belongs to an older server with the same name
+            # that still runs. But if the newer server has been silent for a minute, the server has
+            # restarted after its clock was set back.
             silence_ns = STALE_NS if is_older else 0
             latest_unix_ns = now_unix_ns + AHEAD_NS
             if sample.at_unix_ns - silence_ns <= known.newest.at_unix_ns <= latest_unix_ns:
@@ -151,8 +153,8 @@ class EngineTotals:
         others = [
             each
             for process, each in engine.processes.items()
-            # If the newest sample is in the future, the process ended before the clock was set
-            # back.
+            # If the newest sample is in the future, it is from a process that ended before the
+            # clock was set back.
             if process != sample.process and each.newest.at_unix_ns <= latest_unix_ns
         ]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):

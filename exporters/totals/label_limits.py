@@ -2,8 +2,9 @@
 
 At the limit, a new value replaces the value that has had no rows for the longest time. That time
 must be at least `IDLE_NS`. If no value can be replaced, the rows of the new value get the label
-`other` and are counted. A new pair replaces a pair of the owner with the most pairs. An owner is a
-tenant or a replica. So an owner with many models does not displace other owners.
+`other` and are counted. A pair belongs to an owner: a tenant or a replica. A new pair replaces a
+pair of the owner that has the most pairs, so an owner with many models does not displace other
+owners.
 """
 
 from collections import Counter, OrderedDict
@@ -40,7 +41,8 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners that have an admitted value, and another value that was refused or removed."""
+        """The owners with at least one admitted value and at least one value that was refused or
+        removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value that occurs in `rows` rows. Return False if it is beyond the limit."""
@@ -70,7 +72,7 @@ class LabelCap(Generic[_Value]):
 
     @property
     def use(self) -> tuple[int, int]:
-        """The current number of values, and the maximum."""
+        """The current number of values, and the maximum number."""
         return len(self._seen_unix_ns), self._limit
 
     @property

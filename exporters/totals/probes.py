@@ -141,8 +141,8 @@ class ProbeTotals:
 
 
 def _replaces(probe: Probe, known: Probe | None, latest_unix_ns: int) -> bool:
-    """Whether a result replaces the known result. A known result after `latest_unix_ns` was stored
-    while a clock was ahead, so any result replaces it."""
+    """Whether a result replaces the known result. If the known result is later than
+    `latest_unix_ns`, a clock was ahead when it was stored, so any result replaces it."""
     return known is None or not probe.at_unix_ns <= known.at_unix_ns <= latest_unix_ns
 
 

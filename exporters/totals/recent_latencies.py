@@ -1,10 +1,10 @@
-"""Latencies of the last five minutes in bins (`telemetry.sketches`), for each replica, model and
-tenant.
+"""Count the latencies of the last five minutes in bins (`telemetry.sketches`), for each replica,
+model and tenant.
 
 A window consists of slices of 15 s and their total. The oldest slices are subtracted from the
-total. A request is counted in the slice in which it ended. A slice stores a bin of two bytes per
-request and latency. With many requests, the slice stores a few hundred bins with counts instead.
-Each bin with its count has six bytes.
+total. A request is counted in the slice in which it ended. A slice stores the bin of each request
+and latency in two bytes. If it has many requests, it stores each distinct bin with its count
+instead: a few hundred entries of six bytes.
 """
 
 from array import array
@@ -84,7 +84,7 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """Bins that are not yet in `_total`. Adding a thousand together takes a tenth of the
+        """Bins that are not yet in `_total`. Adding a thousand bins at once takes a tenth of the
         time."""
         # The bins of `_total` in ascending order.
         self._ordered: list[int] = []

@@ -1,7 +1,7 @@
 """The quantiles of many windows at once.
 
-Processing each window separately took a third of the time of a fleet's scrape. Ranks and estimates
-are the same as in `telemetry.sketches.quantiles_s`.
+Computing them separately for each window took a third of the time of a scrape of a fleet. Ranks and
+estimates are the same as in `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left

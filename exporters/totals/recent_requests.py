@@ -1,7 +1,8 @@
 """The ids of recent requests, so that a request that arrives twice is counted once.
 
-The ids are in two sets. When the newer set has `capacity` ids, it replaces the older set. At 1,000
-requests per second, the default covers 100 s. OpenTelemetry's exporters stop retrying within 64 s.
+The ids are in two sets. When the newer set is full (`capacity` ids), it replaces the older set, and
+a new set is started. At 1,000 requests per second, the default covers 100 s. OpenTelemetry's
+exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence

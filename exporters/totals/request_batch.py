@@ -1,4 +1,4 @@
-"""Requests that are counted together. Summing columns is much faster than counting each request
+"""Count many requests at once. Summing columns is much faster than counting each request
 separately."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
 
 
 class Sum(NamedTuple):
-    """Sums of some columns of requests, over all requests with the same label pair."""
+    """Sums of some columns, over all requests with the same label pair."""
 
     at: int
     requests: int

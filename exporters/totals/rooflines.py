@@ -193,8 +193,9 @@ def _windows(
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # All windows lie on one time axis. Each window extends a minute before and after the
-        # engine's last sample. A sample outside could lie in the window of a different engine.
+        # The windows of all engines are placed one after another on one time axis. The window of an
+        # engine begins a minute before its last sample and ends a minute after it. A sample outside
+        # this range could fall into the window of a different engine.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

@@ -142,9 +142,9 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _counted_groups(self, name: str, goodput: GoodEvents) -> tuple[Group, ...]:
-        """The objective's groups, without new groups that no scrape contains yet. Until then, their
-        requests count as `other`, so that the new counters begin at 0, as Prometheus' rates
-        need."""
+        """The objective's groups, without new groups that no scrape contains yet. Until a scrape
+        contains them, their requests count as `other`. So the counters of a new group begin at 0,
+        and `rate()` in Prometheus misses no requests."""
         groups = self._places(goodput)
         if not self._scraped:
             return groups
