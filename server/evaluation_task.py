@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 class EvaluationTask:
     """Evaluates the objectives every `EVALUATION_S` seconds.
 
-    When a sender starts, it may send old requests first. An evaluation starts at once when the
-    first recent request arrives. If several collectors share a database, only the holder of the
-    lease evaluates. The other collectors read its results.
+    An evaluation starts at once when the first recent request arrives, because a sender may send
+    old requests first. If several collectors share a database, only the holder of the lease
+    evaluates. The other collectors read its results.
 
     Args:
         evaluated: called after each evaluation. In the other collectors, it is called after the

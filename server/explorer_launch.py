@@ -54,7 +54,7 @@ def launch(
 
     Args:
         base_path: the URL path under which a proxy serves the explorer.
-        database_url, state_url, prices: with None, the value in the environment or the default is
+        database_url, state_url, prices: if None, the value in the environment or the default is
             used.
         objectives: files and folders. If there are none, the built-in objectives are used.
         allowed_hosts: additional host names for browsers. IP addresses, localhost, `host`, the host

@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpResult:
-    """A response. If the request failed, `reason` has the error and the status is None."""
+    """A response. If the request failed, the status is None and `reason` contains the error."""
 
     status: int | None
     reason: str
@@ -47,7 +47,7 @@ def get(
 ) -> HttpResult:
     """Send a GET request.
 
-    Errors are never raised, but are in the result. `timeout_s` is the time limit of the whole
+    Errors are not raised: the result contains them. `timeout_s` is the time limit of the whole
     request, including the name lookup.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, max_bytes)

@@ -38,13 +38,13 @@ from telemetry.tasks import Task
 FIRST_S: Final = 60.0
 """Seconds until the first computation. The explorer compiles the replay in this time."""
 RETRY_S: Final = 300
-"""Seconds until the next computation if no cause was found and the incident is open."""
+"""Seconds until the next computation if the incident is open and no cause was found."""
 RETRY_REPLAY_S: Final = MAX_S
 """Seconds to wait after a replay that took too long. Each further such replay in a row doubles the
 wait."""
 RECENT_S: Final = 86_400
-"""After an upgrade, the causes of recently ended incidents are computed again. This is the maximum
-time since their end."""
+"""Maximum age of ended incidents (seconds since their end) that are computed again after an
+upgrade."""
 NICE: Final = 10
 """Nice level of the replay. The diagnosis runs at normal priority, because it takes only about a
 second."""
@@ -88,7 +88,7 @@ class IncidentAnswers:
 
     Args:
         compute_verdict: computes a verdict. With None, a separate process computes it.
-        found: called from the thread after each computation.
+        found: a function that the thread calls after each computation.
         evaluates: whether this process evaluates the objectives. If it does not, it computes no
             answers.
     """
@@ -236,8 +236,8 @@ def _is_better(
 ) -> bool:
     """Whether a new verdict replaces the stored answer.
 
-    A new verdict about an open incident needs a cause. If this version stored shares from a replay,
-    they are kept in two cases:
+    A new verdict about an open incident needs a cause. If this version of the method stored shares
+    from a replay, they are kept in two cases:
     - The incident is open, and the new verdict has no replay.
     - The incident has ended, the new replay took too long, and the new and the stored range begin
       at the same time.

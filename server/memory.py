@@ -1,8 +1,8 @@
 """Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread its own memory area (arena), and Arrow's allocator keeps freed memory. A
-quarter of the process's memory was unused memory in arenas (benchmarks/ingest.py). Two arenas are
-enough, because Python's global lock lets only one thread run at a time.
+glibc gives each thread its own memory area (arena), and Arrow's allocator keeps freed memory. In a
+measurement, a quarter of the process's memory was unused memory in arenas (benchmarks/ingest.py).
+Two arenas are enough, because Python's global interpreter lock lets only one thread run at a time.
 """
 
 import ctypes

@@ -63,7 +63,7 @@ class NotificationTask:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: LeaseTerm | None = None
-        """The term of the lease in which the outbox was last filled."""
+        """The token of the lease during which this process last filled the outbox."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(

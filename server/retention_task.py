@@ -52,8 +52,9 @@ continues with the rollups."""
 class RetentionPeriods:
     """The retention of each kind of data. Data whose retention is None is kept for ever.
 
-    Rollups are kept at least as long as rows. A late row changes the rollups of its minute and
-    hour, and an hour's rollup can only be built while the rollups of all its minutes exist.
+    Rollups are kept at least as long as rows. A late row changes the rollups of its minute and of
+    its hour, and the rollup of an hour can only be computed while the rollups of all its minutes
+    exist.
     """
 
     rows_ns: int | None = KEEP_ROWS_NS

@@ -11,7 +11,7 @@ a signal for one stop."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """An event that SIGINT, SIGTERM and SIGHUP set.
+    """Return an event that is set by SIGINT, SIGTERM or SIGHUP.
 
     After a second signal, `at_once` is called on the event loop, and the process ends.
     """

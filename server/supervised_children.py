@@ -21,7 +21,7 @@ FIRST_LOOK: Final = {
     "rate": "2",
 }
 """Options of `tailspan up --simulate`. They simulate 15 minutes of normal traffic, and then an open
-incident of severity "page". With more traffic, the explorer's first page would appear too late
+incident of severity "page". With more traffic, the first page of the explorer would appear too late
 (benchmarks/first_minute.py)."""
 
 

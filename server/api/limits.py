@@ -1,5 +1,4 @@
-"""Limits of the API. The limits ensure that telemetry is still received while questions are
-answered."""
+"""Limits of the API, which ensure that telemetry is received while questions are answered."""
 
 from dataclasses import dataclass
 from typing import Final

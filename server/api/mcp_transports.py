@@ -74,8 +74,8 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # Start the server before `sessions.run`, because the task group of `sessions.run` would
-        # wrap a ListenError.
+        # Start the server before `sessions.run`, because `sessions.run` uses a task group, which
+        # would wrap a ListenError in an exception group.
         await self._http.start()
         async with self._sessions.run():
             try:

@@ -1,5 +1,5 @@
-"""Uses the token of a request to identify the reader who asks a question. The reader determines
-what the answer may contain."""
+"""Identify the reader who asks a question, by the token of the request. The reader determines what
+the answer may contain."""
 
 from collections.abc import Mapping
 from typing import Any

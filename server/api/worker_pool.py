@@ -185,8 +185,8 @@ class _Worker:
     async def ask(self, message: Mapping[str, Any]) -> WorkerReply:
         """Send a question to the worker. Raise WorkerEndedError if the worker's process ends.
 
-        A question that was received is not asked again, because it may have ended the process, for
-        example because it needs too much memory.
+        If the worker has received the question, the question is not sent again: it may have been
+        the reason for the end, for example by needing too much memory.
         """
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
