@@ -35,8 +35,8 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """The queue time that the response reports. The response also reports the other `server_…`
-    durations."""
+    """The queue time that the response reports. The other `server_…` durations are also from the
+    response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 

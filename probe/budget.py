@@ -1,10 +1,10 @@
-"""The daily budget for probes (UTC), in tokens and US dollars. It is never exceeded.
+"""The daily budget for probes (per UTC day), in tokens and US dollars. Probes never exceed it.
 
 Before a probe, its maximum cost is reserved in a file. The maximum is one token per byte of the
 request, plus `max_tokens`. A probe is not sent if its maximum cost exceeds the remaining budget.
 After the probe, the usage that the server reported replaces the reservation, unless the usage is
 higher. If the server reports no usage, or if the prober is killed, the reservation counts as spent.
-The file is locked, because two probers could each spend the whole budget.
+The file is locked, because otherwise two probers could each spend the whole budget.
 """
 
 import fcntl
@@ -144,8 +144,8 @@ class ProbeBudget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        # If the record is from a later day, the clock was set back. The budget of that day is still
-        # spent.
+        # If the record is from a later day, the clock was set back. What was spent on that day
+        # still counts.
         if day >= self._day:
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 

@@ -85,11 +85,8 @@ async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
 def _in_a_thread(
     call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Future[list[Any]]":
-    """Run a DNS lookup in its own thread.
-
-    In asyncio's pool of threads, a lookup would wait for slow lookups. The end of the program would
-    also wait for slow lookups.
-    """
+    """Run a DNS lookup in its own thread. In asyncio's thread pool, a lookup would wait for other
+    slow lookups, and so would the end of the program."""
     found: asyncio.Future[list[Any]] = loop.create_future()
 
     def settle(result: list[Any] | None, error: BaseException | None) -> None:

@@ -130,7 +130,8 @@ class _Exchange(asyncio.Protocol):
         self.made = True
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # With 0, asyncio calls `resume_writing` when the kernel has taken the last byte.
+        # With a limit of 0, asyncio calls `resume_writing` when the kernel has accepted the last
+        # byte.
         transport.set_write_buffer_limits(high=0)
 
     def send(self) -> None:

@@ -1,4 +1,4 @@
-"""The prober's plan. It states what to probe, how often, and with which budget."""
+"""The prober's plan: what to probe, how often, and with which budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

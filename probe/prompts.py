@@ -1,8 +1,8 @@
 """Prompts that measure the effect of the prefix cache.
 
-A new prompt begins with a random text (the nonce), so no cache contains it. If the prompt is
-answered, the next probe sends the same prompt again. This repeated prompt is called the twin. The
-effect is the difference in latency between the prompt and its twin.
+A new prompt begins with a random text (the nonce), so no cache contains it. If the endpoint answers
+the prompt, the next probe sends the same prompt again. This repetition is called the twin. The
+effect of the cache is the difference in latency between the prompt and its twin.
 """
 
 import secrets

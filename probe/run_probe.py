@@ -1,5 +1,4 @@
-"""Runs one probe. It reserves the probe's cost, sends the probe and measures it. It never
-retries."""
+"""Run one probe: reserve its cost, send it and measure it. A probe is never retried."""
 
 import asyncio
 import os
@@ -130,7 +129,7 @@ class _Sending:
     @property
     def _response_id(self) -> str | None:
         """The id in the response, as the collector stores it. A server can send an id of any
-        length, and lone surrogates, which a result cannot contain."""
+        length, or with lone surrogates, which a result must not contain."""
         given = self._answer.response_id
         return None if given is None else given[:MAX_ID_CHARS].encode(errors="replace").decode()
 
@@ -249,8 +248,8 @@ class _Sending:
         return None if at is None or ready_at is None else at - ready_at
 
     def _sentence(self, failure: ProbeFailure) -> str:
-        """Remove the endpoint's key, which a server may repeat in an error message. After that,
-        shorten the sentence, because a part of a key could not be found."""
+        """Remove the endpoint's key, which a server may repeat in an error message. Only then
+        shorten the sentence, because a key that is cut off would not be found."""
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)

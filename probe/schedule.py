@@ -2,9 +2,8 @@
 
 Each endpoint is probed at planned instants, even if earlier probes are slow. If a prober waited for
 slow answers, it would send fewer probes while an endpoint is slow. The results would then hide the
-slow time (coordinated omission). Each planned instant has exactly one result. The result is an
-answer, a failure, or a note that no probe was sent. The instants of the endpoints are spread over
-the interval.
+slow time (coordinated omission). Each planned instant has exactly one result: an answer, a failure,
+or a note that no probe was sent. The instants of different endpoints are spread over the interval.
 """
 
 import asyncio
@@ -72,8 +71,8 @@ async def _probe_forever(
 def _due(at: float, every_s: float) -> Due:
     """The probe that was due at `at` on the event loop's clock.
 
-    Its instant is computed from the current wall-clock time, because the wall clock may have been
-    corrected.
+    The instant is converted with the current offset of the wall clock, because the wall clock may
+    have been corrected.
     """
     ago_s = asyncio.get_running_loop().time() - at
     return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)

@@ -1,4 +1,4 @@
-"""Sends results to a collector by OTLP over HTTP. Probing never waits for the collector.
+"""Send results to a collector by OTLP over HTTP. Probes never wait for the collector.
 
 Retries follow `tailspan_vllm.export.retry`.
 """

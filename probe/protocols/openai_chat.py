@@ -89,8 +89,8 @@ def read_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
 
 
 def read_metrics(metrics: Mapping[str, object], answer: ProbeAnswer) -> None:
-    """Store the durations that vLLM measured. Tailspan stores `time_to_first_token_ms` as the time
-    of the prefill. vLLM measures this time from the scheduling of the request."""
+    """Store the durations that vLLM measured. `time_to_first_token_ms` is stored as the time of the
+    prefill, because vLLM measures it from the scheduling of the request."""
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))
     answer.server_decode_s = seconds_of_ms(metrics.get("generation_time_ms"))
