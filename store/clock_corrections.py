@@ -1,9 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
 If a sender's clock is ahead, the collector subtracts the measured difference from the timestamps of
-the sender's rows. Timestamps are part of the rows' keys. If a row is sent again, a different
-correction would store it twice. Therefore, each row's first correction is stored with the row and
-used again.
+the sender's rows. Timestamps are part of the rows' keys. If a row is sent again and corrected
+differently, it would be stored twice. Therefore, the first correction of each row is stored with
+the row, and is used again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ exactly."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""A table has one or more of these columns. The first of them is part of the table's key."""
+"""The timestamp columns that a table can have. The first of them is part of the table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]

@@ -75,7 +75,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
 @contextmanager
 def store_errors(engine: Engine, what: str) -> Iterator[None]:
     """Raise StoreUnavailable instead of the driver's errors."""
-    # catch the driver's own errors too, because some rows are fetched without SQLAlchemy
+    # Catch the driver's own errors too, because some rows are fetched without SQLAlchemy.
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

@@ -147,8 +147,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce this writer's revision on each connection, so that no upgrade makes the database
-        unusable for this writer."""
+        """Announce the schema revision of this writer on each connection. An upgrade that this
+        writer could not use is then refused."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
@@ -193,14 +193,14 @@ class _Opening(NamedTuple):
         except OperationalError:
             if self.create:
                 raise
-            return  # telemetry is readable even if the state database does not respond
+            return  # telemetry can be read even if the state database does not respond
         self.bring(state, STATE)
         if not self.create:
             check_reader(engine, state, name, state_name)
             return
         link = read_link(engine)
         if (link is None or not link.complete) and migrations.has(engine, STATE):
-            self.bring(engine, STATE)  # the tables to copy must be of this version
+            self.bring(engine, STATE)  # the copied tables must be of this version
         link_state(engine, state, name, state_name, self.report)
 
     def _missing(self, error: DatabaseMissing) -> DatabaseMissing:
@@ -269,13 +269,13 @@ def _parse(url: str, purpose: DatabasePurpose) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # a malformed URL can contain a password: hide all text before an @
+        # A malformed URL can contain a password, so hide all text before an @.
         masked_url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(
             f"{purpose.prefix}{masked_url!r} is not a database URL; {allowed}"
         ) from error
     if parsed.username is not None and url.count("@") > 1:
-        # with several @, the end of the password is ambiguous
+        # With several @, the end of the password is ambiguous.
         raise StoreError(
             f"the {purpose.what} URL contains more than one @; write %40 for an @ in the password"
         )

@@ -1,4 +1,4 @@
-"""Use leases, so that only one of the collectors on a database performs a task at a time.
+"""Manage leases: only the collector that holds the lease of a task performs the task.
 
 A lease is a row with its holder, a token and an expiry. All times are from the database's clock.
 The holder renews the lease every `BEAT_S`. After `EXPIRES_S` without a renewal, a second collector
@@ -9,9 +9,9 @@ A process can be paused, and continue after its lease was taken. Therefore, ever
 So a collector without the lease commits nothing. A new holder sees everything that the previous
 holder committed.
 
-With a separate state database (`store.state`), the check is a second transaction in that database.
-ClickHouse has no transactions, so the lease is also checked before each write
-(docs/decisions/095-the-state-has-its-own-database.md).
+If the state has a separate database (`store.state`), the leases are in that database, and the check
+is a second transaction there. ClickHouse has no transactions, so the lease is also checked before
+each write (docs/decisions/095-the-state-has-its-own-database.md).
 
 In SQLite, only one process writes, and it always holds every lease. If ClickHouse stores the state
 too, there are no leases. With any database, a process that has given up its leases writes nothing
@@ -138,8 +138,8 @@ class Leases:
         """Renew the held leases, and take the leases that are free or expired."""
         if not self.shared:
             return
-        # This time is before the expiry in the database, so this process stops before another can
-        # take the lease.
+        # This time is taken before the query, so the expiry in this process is earlier than the
+        # expiry in the database. So this process stops before another process can take the lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self.state, "written"):
@@ -229,11 +229,12 @@ class _TermFence:
     term: LeaseTerm
 
     def before(self, engine: Engine) -> None:
-        # the result of a message that was sent must still be stored, or the message is sent again
+        # The result of a message that was sent must still be stored. Otherwise, the message would
+        # be sent again.
         if self.leases.given_up and self.term.lease != NOTIFICATION:
             raise LeaseLost(f"this process has given up the lease {self.term.lease!r}")
         if self.leases.shared and dialects.of(engine).ADDITIVE:
-            # without transactions, each statement takes effect at once
+            # Without transactions, each statement takes effect at once.
             with reading(self.leases.state) as connection:
                 self.leases.check(connection, self.term)
 

@@ -66,7 +66,7 @@ def newest_asked_unix_ns(engine: Engine, change: str, until_unix_ns: int) -> int
     asked = PREDICTIONS.c.asked_unix_ns
     newest = select(func.max(asked)).where(PREDICTIONS.c.change == change, asked <= until_unix_ns)
     with reading(state_of(engine)) as connection:
-        # ClickHouse returns 0 instead of NULL
+        # ClickHouse returns 0 instead of NULL.
         return connection.scalar(newest) or None
 
 

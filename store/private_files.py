@@ -38,7 +38,8 @@ def restrict_modes(paths: Iterable[Path], report: Callable[[str], None]) -> None
 
 
 def obstacle(file: Path) -> str | None:
-    """Return what lies in the place of a file or of one of its folders, or None if nothing does.
+    """Return a description of what blocks the path of a file or of one of its folders, or None if
+    nothing blocks it.
 
     Returns: for instance "/srv/data is a file, not a folder".
     """

@@ -34,10 +34,10 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Number of stored probes that each answered probe of the sample represents."""
+    """Number of stored probes that each answered probe in the sample stands for."""
     unanswered_scale: float
-    """Number of stored probes that each other probe represents. It is 1 if all of them were
-    read."""
+    """Number of stored probes that each unanswered probe in the sample stands for. It is 1 if all
+    unanswered probes were read."""
 
 
 def probe_table(
@@ -77,10 +77,10 @@ def probe_sample(
 ) -> ProbeSample:
     """A sample of at most about `max_rows` probes. The other arguments are as in `probe_table`.
 
-    A window with more probes is divided into 96 parts. In each part, the answered probes of one
-    interval are read. The interval's start is random, because probes have a fixed schedule. Probes
-    without an answer are all read, if there are at most `max_rows / 2` such probes. If there are
-    more, those of the same intervals are read.
+    A window with more probes is divided into 96 parts. From each part, only the answered probes of
+    one interval are read. The start of the interval is random, because probes have a fixed
+    schedule. If there are at most `max_rows / 2` probes without an answer, all of them are read. If
+    there are more, only those of the same intervals are read.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:

@@ -274,7 +274,7 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # sort here, because databases sort text differently
+    # Sort here, because each database sorts text differently.
     return [_text(value) for value in sorted(values)]
 
 
@@ -416,7 +416,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # the driver's plain tuples are faster than SQLAlchemy's rows
+        # The driver's plain tuples are faster than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

@@ -2,8 +2,9 @@
 
 Rows are deleted in small batches with pauses in between, so that a writer waits for at most one
 batch. ClickHouse deletes old rows itself. PostgreSQL drops partitions of whole days. Before rows
-are deleted, their rollups are built. If a rollup cannot be built, its rows are kept for a limited
-time, and then deleted with a warning. Incidents and the counts of each objective are never deleted.
+are deleted, their rollups are built. If a rollup cannot be built, its rows are kept longer, but
+only for a limited time. They are then deleted with a warning. Incidents and the counts of each
+objective are never deleted.
 
 The system clock can jump, so deletion uses the corroborated time (`telemetry.corroborated_time`).
 """
@@ -50,8 +51,8 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""If a rollup is missing, its source data is kept longer. The additional time is a seventh of the
-retention. For rows, it is a day by default."""
+"""If a rollup is missing, its source data is kept longer, by at most this share of the retention: a
+seventh. For rows, this is a day by default."""
 ROLL_UP_S: Final = 60.0
 _BUCKETS_AT_ONCE: Final = 20
 
@@ -135,7 +136,7 @@ def delete_older(
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
-    # ClickHouse deletes rows by age, even without rollups
+    # ClickHouse deletes rows by age, even if their rollups are missing.
     overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
     until_ns = {}
     for rolled in _KINDS:
@@ -153,7 +154,7 @@ def delete_older(
         if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
             dropped, divided_from_ns = days
             forgotten += dropped
-            # rows of the oldest day are kept until the whole day is dropped
+            # Rows of the oldest day are kept until the whole day can be dropped.
             if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
                 delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
@@ -165,7 +166,7 @@ def delete_older(
 
 
 def keep_rows_for_ever(engine: Engine) -> None:
-    """End an earlier retention, if the database deletes old rows itself."""
+    """Cancel an earlier retention of rows, if the database deletes old rows itself."""
     for table, instant in (*_BY, *_CORRECTIONS):
         with writing(engine) as connection:
             if not dialects.of(engine).set_row_lifetime(connection, table, instant.name, None):

@@ -46,7 +46,7 @@ def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # use hexadecimal, because Python refuses to print very large integers in decimal
+            # Use hexadecimal, because Python refuses to print very large integers in decimal.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -72,7 +72,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would store NaN as NULL. Single values are checked only if the sum is not finite.
+    # The check is needed because SQLite would store NaN as NULL. Single values are checked only if
+    # their sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)

@@ -41,7 +41,8 @@ days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
 """The columns of a request's primary key. The time comes first, because random ids would scatter
-new rows over the disk. `collector/rows/sender_clocks.py` gives a repeated span the same time."""
+new rows over the disk. If a span is sent again, `collector/rows/sender_clocks.py` corrects it to
+the same time, so the key is the same."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
@@ -50,7 +51,7 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The key excludes the time, which a clock correction may change."""
+"""The key does not contain the time, because a clock correction may change the time."""
 
 
 class ColumnType(NamedTuple):
@@ -111,7 +112,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # every query has a time window, so the time is indexed
+        # Every query has a time window, so the time is indexed.
         Index(f"{name}_{instant}", instant),
         info={KEEP_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
@@ -142,7 +143,7 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # there is no index by time, because each report changes its row's time
+    # There is no index by time, because each report changes its row's time.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 

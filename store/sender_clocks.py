@@ -1,4 +1,5 @@
-"""Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
+"""Store by how much each sender's clock is ahead, so that all collectors correct its samples
+equally.
 
 With different corrections, a bill would count an engine's counters several times. Therefore, the
 database has one record for each sender. All collectors correct the sender's samples by this record.
@@ -10,9 +11,9 @@ different clocks:
   applies even if the measurement is too small to begin a correction.
 - A correction that differs by more than `CHANGED_NS` becomes the record.
 - A measurement above `MIN_NS` and within `CHANGED_NS` of the record confirms the record.
-- The record becomes 0 if a measurement does not confirm it, and the message and the last
-  confirmation by any collector are more than `SUPPORTED_NS` apart. The message is the earlier one
-  after a clock was set back.
+- The record becomes 0 if a measurement does not confirm it, and the last confirmation by any
+  collector is more than `SUPPORTED_NS` before or after the message. It is after the message if a
+  clock was set back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,16 +36,16 @@ SENDERS: Final = Table(
 """The correction of each sender whose clock is or was ahead. The time of the last confirmation is
 on the sender's clock."""
 CHANGED_NS: Final = 2 * 10**9
-"""The corrections of two collectors can differ by 2 s, because each correction is within 1 s of its
-measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+"""The corrections by two collectors can differ by up to 2 s, because each correction differs by up
+to 1 s from its measurement (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 MIN_NS: Final = 5 * 10**8
 """A correction begins if the clock is ahead by more than twice this time (`TOLERANCE_NS`). It
 continues above this time. With a single limit, small changes could switch the correction on and
 off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends if no measurement confirms it for this long. One of three collectors may
-measure too small a value. This collector ends the correction too early only if it receives all 6
-messages of this time: (1/3)⁶ = 0.1 %."""
+"""A correction ends if no measurement confirms it for this long. Suppose that one of three
+collectors measures too small a value. It ends the correction too early only if it receives all 6
+messages of this time, which has a probability of (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
 """To save writes, a confirmation is stored only if the stored confirmation is older than this."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
@@ -71,8 +72,8 @@ def apply_sender_clock_corrections(
 
     Args:
         tables: tables with the senders' rows to store, one list for each message.
-        leads_ns: how far each replica's clock was measured to be ahead, for each message. Replicas
-            without a measurement are absent.
+        leads_ns: for each message, the measured nanoseconds by which each replica's clock is ahead.
+            Replicas without a measurement are absent.
 
     Returns: the corrected rows of all messages, for each table.
     """

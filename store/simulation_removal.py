@@ -1,5 +1,5 @@
-"""Delete an earlier simulation before a new simulation. A new simulation also creates data for the
-time before its start."""
+"""Delete an earlier simulation before a new simulation starts, because a new simulation also
+creates data for the past."""
 
 from sqlalchemy import Connection, Engine, true
 
@@ -20,8 +20,8 @@ from telemetry.requests import Source
 def delete_simulation(engine: Engine) -> int:
     """Delete all simulated rows, and the rollups, counts, incidents and predictions made from them.
 
-    After an interruption, the next call deletes the rest. Marks are kept, so that objectives are
-    counted again. Return the number of deleted rows.
+    After an interruption, the next call deletes the rest. Marks are kept, so that the requests of
+    objectives are counted again. Return the number of deleted rows.
     """
     remove = dialects.of(engine).remove
     state = state_of(engine)

@@ -13,9 +13,10 @@ def in_writable_folder(path: Path) -> bool:
 def read_only_uri(path: Path) -> str:
     """Return the URI that opens a database for reading. Call this for each connection.
 
-    In write-ahead mode, SQLite creates files even for reading. A database without a `-wal` file is
-    not used by any process. If this process may not create files, such a database is read as
-    `immutable`, without locks. A process of a different user may start to write later.
+    In write-ahead mode, SQLite creates files even for reading. If this process may not create
+    files, and there is no `-wal` file, the database is read as `immutable`, without locks. Without
+    a `-wal` file, no process uses the database at this moment, but a process of a different user
+    may start to write later.
     """
     immutable = not in_writable_folder(path) and not Path(f"{path}-wal").exists()
     return f"file:{quote(str(path))}?mode=ro" + ("&immutable=1" if immutable else "")

@@ -91,7 +91,8 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # Copy no claims: no sender runs now, and the new database's lease tokens begin at 1.
+            # Claims are not copied: no sender runs now, and the lease tokens of the new database
+            # begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
         upsert(to, table, values)
         copied += len(values)

@@ -23,10 +23,11 @@ LINK = Table(
     Column("shown", Text, nullable=False),
     Column("complete", Boolean, nullable=False),
 )
-"""At most one row. It has the state database's id, its URL without secrets, and whether the copy is
-complete."""
+"""A table with at most one row: the state database's id, its URL without secrets, and whether the
+copy is complete."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
-"""At most one row. It has the id of this database, if this is a separate database of the state."""
+"""A table with at most one row: the id of this database. It exists only in a separate database of
+the state."""
 _NAME = "state"
 
 

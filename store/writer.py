@@ -175,7 +175,8 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # an empty queue accepts any size, so that a large submission can be written
+            # An empty queue accepts a submission of any size, so that even a large submission can
+            # be written.
             if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {submission.size} more"

@@ -1,8 +1,9 @@
 """Lock a database file, so that only one process writes it.
 
-Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
-file next to the database. The kernel releases the lock when the process ends. If a process opens
-the database through a hard link, it uses a different lock. Readers take no lock.
+If two processes wrote, both would count the same requests and build the same rollups. The lock is
+flock(2) on a file next to the database. The kernel releases the lock when the process ends. The
+lock does not protect against a process that opens the database through a hard link, because this
+process uses a different lock file. Readers take no lock.
 """
 
 import fcntl
@@ -39,8 +40,8 @@ def sole_writer(
 ) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
-    Other users' rights to the database's files are removed too. Files that Tailspan cannot use are
-    not changed.
+    This also removes the permissions of other users on the database's files. Files that Tailspan
+    cannot use are not changed.
 
     Args:
         report: called if other users could read a file, or if the database cannot be locked.
@@ -71,7 +72,7 @@ def sole_writer(
         raise StoreError(f"cannot use the folder of the database {file}: {advice}") from error
     try:
         _lock(lock, file, report, purpose)
-        # any other folder may contain files of other programs
+        # Any other folder may contain files of other programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
@@ -120,7 +121,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
             f" set another database with {purpose.options}"
         ) from error
     except OSError as error:
-        # some network file systems have no locks
+        # Some network file systems have no locks.
         report(
             f"The database {file} cannot be locked ({error.strerror}): make sure that no other"
             " Tailspan process writes to it."
@@ -129,7 +130,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # store only the subcommand, because options may contain secrets
+        # Store only the subcommand, because options may contain secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

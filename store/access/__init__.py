@@ -1,1 +1,1 @@
-"""Restrict a database to what a reader may see. No other code does this."""
+"""Restrict a database to what a reader may see. Access is restricted only in this package."""

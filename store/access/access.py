@@ -88,7 +88,7 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Every grant must allow them, because a sum cannot be divided into visible and hidden
+        Every grant must allow dollars, because a sum cannot be divided into visible and hidden
         dollars.
         """
         return all(each.costs for each in self.grants)
@@ -123,7 +123,8 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Whether all requests with these labels are visible, if their model is visible."""
+        """Whether the reader may see all requests with these labels, assuming that their model is
+        visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)

@@ -24,7 +24,7 @@ from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
 """Prefix of columns with the ids of all requests, and of tables with all rows, including hidden
-ones. Only `store.requests.best_source` compares them. No query returns them."""
+ones. Only `store.requests.best_source` uses them, for comparisons. No query returns them."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
@@ -82,7 +82,8 @@ def _names(table: Table, access: Access) -> Select[Any] | None:
     for name, visible in (("tenant", access.tenants), ("model", access.models)):
         of_label = label == name
         conditions.append(of_label if visible is None else of_label & value.in_(sorted(visible)))
-    if access.tenants is not None:  # an adapter or route belongs to the tenant that used it first
+    # an adapter or route belongs to the tenant whose requests used it first
+    if access.tenants is not None:
         own = table.c.owner.in_(sorted(access.tenants))
         conditions.append(label.in_(("lora", "route")) & own)
     return select(*table.c).where(or_(*conditions))
@@ -120,7 +121,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # only bills need these counters of all engines and GPUs
+    # Only bills need these counters, which cover all engines and GPUs.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -128,16 +129,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # these texts can name any tenant
+    # These texts may contain the name of any tenant.
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
     # processes have no tenant
     "application_operations": _nothing,
-    # only the collector reads these tables
+    # Only the collector reads these tables.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # these tables have only times, widths and random ids
+    # These tables contain only times, widths and random ids.
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -150,8 +151,8 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def masked(table: Table, access: Access) -> Select[Any]:
-    """Select all requests to visible models. Hidden requests have the tenant `OTHERS` and no other
-    name."""
+    """Select all requests to visible models. In a hidden request, the tenant is `OTHERS`, and all
+    other names are empty."""
     own = visible_rows(table, access)
     columns: list[ColumnElement[Any]] = []
     for column in table.c:

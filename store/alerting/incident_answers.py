@@ -1,8 +1,8 @@
 """Store the explanation ("answer") of each incident, so that all pages and commands show the same
 explanation.
 
-An incident has an answer while it is open, and a second answer after its end. Only the process that
-evaluates objectives writes answers.
+An incident has one answer for the time while it is open, and a second answer after its end. Only
+the process that evaluates objectives writes answers.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Claim a row of the outbox (`notifications`) before its message is sent, and store the result.
 
-A claim stores the token of the sender's lease (`store.leases`). Each new holder has a higher token.
-If a collector loses its lease while it sends, it cannot overwrite the new holder's result.
+A claim contains the token of the sender's lease (`store.leases`). Each new holder of the lease has
+a higher token. So if a collector loses its lease while it sends, it cannot overwrite the new
+holder's result.
 """
 
 from collections.abc import Mapping
@@ -35,8 +36,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
     """Store the result of an attempt to send, if the row is still claimed with this token. The
-    result is stored even if the lease was lost after sending. Return whether the result was stored.
-    """
+    result is stored even if the lease was lost after sending. Return whether the result was
+    stored."""
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(
         engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False

@@ -139,12 +139,12 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
     """The notifications that a channel must deliver now, in order.
 
-    The end of an incident is sent only after its start was delivered. After the end, no reminders
-    are sent.
+    The message about the end of an incident is sent only after the message about its start was
+    delivered. After the end, no reminders are sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # a row from a clock that was ahead must not wait for that time
+    # A row that was written while the clock was ahead must not wait until that time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

@@ -1,4 +1,5 @@
-"""Store request counts per objective, so that no evaluation counts a month's requests again.
+"""Store request counts per objective, so that an evaluation need not count the requests of a whole
+month again.
 
 The key is the digest of an objective's definition. If the definition changes, the requests are
 counted again. Simulated requests have a separate table, so that a simulation can be deleted.
@@ -212,8 +213,8 @@ def mark_counts_incomplete(
     before the second transaction, the marked steps are counted again.
 
     Args:
-        from_s: unix seconds. All new requests ended later. None means that there are no new
-            requests.
+        from_s: unix seconds. All new requests ended after this time. None means that there are no
+            new requests.
         probes_from_s: the same for probes.
     """
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
@@ -261,7 +262,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
-    # the start of a range without counts may be a simulated request
+    # Remove ranges without counts, because their start may be the time of a simulated request.
     remove(
         connection,
         COUNTED_RANGES,

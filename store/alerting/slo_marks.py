@@ -1,4 +1,4 @@
-"""Mark the time steps of 15 s whose counts of requests per objective are out of date.
+"""Mark the time steps (15 s) whose counts of requests per objective are out of date.
 
 The writer marks the steps of new requests in the transaction that writes the requests. The
 evaluator records the marked steps as incomplete and removes the marks
@@ -89,7 +89,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """
     token = randbits(63)
     marks = {
-        # use the step's end, so that the evaluator reads no earlier requests
+        # Use the step's end, so that the evaluator reads no requests of earlier steps.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }

@@ -22,8 +22,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Rows received up to this many seconds before an hour's end are read. The seconds of a longer
-request count in the hour of its receipt."""
+"""Rows that were received up to this many seconds before the end of an hour are read. If a request
+takes longer, all its seconds count in the hour of its receipt."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -185,8 +185,8 @@ def _apportioned(
 
 
 def _longest_s_before(edge: int, start: int, longest_s: Mapping[int, float]) -> float:
-    """The duration of the longest request in the hour before `edge`, or more. This hour overlaps
-    two hours of the clock if `edge` is not on the hour."""
+    """An upper bound of the duration of the longest request in the hour before `edge`. If `edge` is
+    not a full hour, this hour overlaps two clock hours, so the result may be too high."""
     first = edge - HOUR_S * SECOND_NS
     hours = [-1] if first < start else []
     if edge > start:

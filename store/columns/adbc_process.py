@@ -6,8 +6,8 @@ ADBC contains a second SQLite library. Two SQLite libraries in one process break
     python -m store.columns.adbc_process SOCKET
 
 Queries arrive on standard input. For each answer, the client sends a new socket through SOCKET. A
-result is an anonymous file, which the client maps. The process ends when standard input is closed,
-or after a minute without a query.
+result is an anonymous file, which the client maps into its memory. The process ends when standard
+input is closed, or after a minute without a query.
 """
 
 import os
@@ -43,7 +43,7 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.float64(): ("0.0", 0.0),
 }
 """The values of an additional first row of each result, in SQL and in Arrow. Without this row, ADBC
-gives a column that begins with NULLs the type integer."""
+would assign the type integer to a column that begins with NULLs."""
 
 
 class AdbcQuery(NamedTuple):
@@ -85,7 +85,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # ADBC's DB-API imports pandas, which takes longer than most queries
+    # ADBC's DB-API is not used, because it imports pandas, which takes longer than most queries.
     with (
         adbc_driver_sqlite.connect(read_only_uri(Path(path))) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,

@@ -52,8 +52,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The number of rows and the checksum of this chunk and of the chunks around it. Rows of the
-    chunks around it may replace rows of this chunk."""
+    """The number of rows and the checksum of this chunk and of its neighbours. The neighbours are
+    included, because their rows may replace rows of this chunk."""
 
 
 class ColumnCache:
@@ -91,7 +91,8 @@ class ColumnCache:
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
-        # Read stamps before rows. If rows arrive in between, the next query reads the chunk again.
+        # Read the stamps before the rows. If rows arrive between the two reads, the stamps no
+        # longer match, and the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._max_rows:

@@ -1,8 +1,8 @@
 """Read a part of a long time range: the rows in every k-th slot of 16 seconds.
 
 The increases of counters stay exact, but gauges can miss a burst. Each slot contains a sample of
-each running engine. Slots are shorter in a range that has so many rows that every k-th slot of 16
-seconds could be outside the range.
+each running engine. If a range has so many rows that every k-th slot of 16 seconds could be outside
+the range, the slots are shorter.
 """
 
 from collections.abc import Mapping, Sequence

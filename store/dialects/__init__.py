@@ -16,12 +16,12 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """What a dialect's module provides."""
+    """The functions that a dialect's module provides."""
 
     DRIVERS: tuple[str, ...]
     ADDITIVE: bool
-    """Whether an upgrade only adds tables and columns. Such a database has no revisions and no
-    transactions."""
+    """Whether an upgrade only adds tables and columns. If so, the database has no schema revisions
+    and no transactions."""
     SINGLE_WRITER: bool
     LEASES: bool
     """Whether several processes can share the database by leases (`store.leases`)."""

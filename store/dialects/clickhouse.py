@@ -2,7 +2,8 @@
 
 ClickHouse has no unique keys. A repeated row is stored twice until parts are merged
 (ReplacingMergeTree). The setting `final` removes duplicates from results. ClickHouse has no
-transactions, so a failed write may store some rows. It is safe to write all rows again.
+transactions, so a failed write may have stored some of the rows. All rows can then be written again
+without harm.
 """
 
 import logging
@@ -43,14 +44,14 @@ OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
 
 _SETTINGS: Final = {
     "final": "1",
-    # an aggregate without rows is NULL, not 0
+    # An aggregate over no rows must be NULL, not 0.
     "aggregate_functions_null_for_empty": "1",
-    # an insert is acknowledged when the shard has stored it
+    # An insert is acknowledged only when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # late requests can belong to more days (partitions) than ClickHouse allows by default
+    # Late requests can belong to more days (partitions) than ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # long queries can contain label values of the maximum length
+    # Long queries can contain label values of the maximum length.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -85,7 +86,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine for a database that exists on the server."""
-    # the log of the driver would repeat Tailspan's error messages
+    # The driver's log lines would repeat Tailspan's error messages.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -122,7 +123,8 @@ def prepare(engine: Engine, timeout_s: float) -> None:
 def create_missing(connection: Connection, metadata: MetaData) -> None:
     """Add missing tables and columns.
 
-    In a cluster, other servers may lack what this server has, so all statements are executed.
+    In a cluster, other servers may lack tables or columns that this server has, so all statements
+    are executed.
     """
     cluster = connection.get_execution_options().get(_CLUSTER)
     present = _codecs(connection)
@@ -222,8 +224,9 @@ def set_row_lifetime(
         return True
     ttl = tables.ttl(instant, keep_ns)
     if ttl not in str(there):
-        # A part stores when its rows expire. If this is not computed again, ClickHouse deletes the
-        # part at the earlier time.
+        # Each part on disk stores the time at which its rows expire. If the retention becomes
+        # longer, this time must be computed again. Otherwise, ClickHouse deletes the part at the
+        # earlier time.
         longer = known_s is not None and known_s < keep_ns // 10**9
         connection.exec_driver_sql(
             f"ALTER TABLE {tables.local(table, cluster)} MODIFY TTL {ttl}"

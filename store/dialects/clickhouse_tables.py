@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
 A table is sorted by the time column that queries filter by, then by its key. If several rows have
-the same time and key, the last row is kept. If `info` has `KEEP_FIRST`, the first row is kept.
-`row_version` decides this. In a cluster, `requests_local` stores one server's rows, replicated
-within its shard. `requests` is distributed over the shards.
+the same time and key, only the row with the highest `row_version` is kept. This is the last row, or
+the first row if `info` contains `KEEP_FIRST`. In a cluster, `requests_local` stores one server's
+rows, replicated within its shard. `requests` is distributed over the shards.
 """
 
 import re
@@ -88,7 +88,7 @@ def creating(table: Table, cluster: str | None) -> list[str]:
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        # rows with the same key must be on the same shard
+        # Rows with the same key must be on the same shard.
         by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="

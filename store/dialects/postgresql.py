@@ -52,9 +52,10 @@ _LOCK_MS: Final = 30_000
 """Maximum wait for a different process's upgrade or for a reader's long query."""
 
 _SESSION: Final = {
-    # JIT took 161 of the 167 ms of a query of rollups
+    # JIT compilation took 161 ms of the 167 ms of a query of rollups.
     "jit": "off",
-    # end the transaction of a stopped collector, because its row locks block other collectors
+    # End the transaction of a collector that was stopped (SIGSTOP), because its row locks block
+    # other collectors.
     "idle_in_transaction_session_timeout": "15s",
     # `NOT IN (SELECT …)` uses a hash table only if it is expected to fit into work_mem times this
     # factor. With a hash table, reading a minute of 400,000 requests per hour takes 0.2 s.
@@ -133,7 +134,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _choose_format(
         _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
     ) -> None:
-        # SQLAlchemy expects text from system tables, so only bulk reads are binary
+        # SQLAlchemy expects text from system tables, so only bulk reads use the binary format.
         if context is not None and context.execution_options.get(IN_BULK):
             cursor.format = Format.BINARY
 
@@ -159,8 +160,8 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and then check the schema's revision.
 
-    An upgrade that excludes this revision stops if it finds the lock. If the upgrade has already
-    committed, the check fails.
+    An upgrade that this revision cannot use stops if it finds the lock. If such an upgrade has
+    already committed, the check of the revision fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -215,7 +216,8 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    # copy the defaults: a newer version may have added columns that this version does not fill
+    # Copy the defaults, because a newer version may have added columns that this version does not
+    # fill.
     like = f"LIKE {table.name} INCLUDING DEFAULTS"
     make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"
@@ -238,7 +240,8 @@ def inserting(engine: Engine, table: Table) -> Insert:
             try:
                 cursor.execute(move)
             except psycopg.errors.CheckViolation as error:
-                # The day's partition was dropped, or its addition was rolled back. A retry adds it.
+                # The partition of the day was dropped, or the transaction that added it was rolled
+                # back. A retry adds the partition.
                 known.clear()
                 raise psycopg.OperationalError(f"{table.name}: a day is missing") from error
 

@@ -24,8 +24,8 @@ DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
 """In a new database, rows older than this number of days share one partition."""
 AHEAD_DAYS: Final = 3
-"""A table without partitions becomes one partition. This partition accepts rows up to this many
-days after the newest row. PostgreSQL must check the stored rows before that day."""
+"""When a table is divided, it becomes one partition. This partition accepts rows up to this many
+days after the newest row. PostgreSQL must finish checking the stored rows before that day."""
 _LOCK_MS: Final = 2_000
 """Maximum wait for a table's lock."""
 _LOCK: Final = 0x64617973
@@ -144,9 +144,9 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 def divide(engine: Engine, table: Table) -> None:
     """Divide a table that an older version created into partitions, while collectors write to it.
 
-    1. Add a constraint that refuses rows more than `AHEAD_DAYS` days after the newest row. 2.
-    PostgreSQL checks the stored rows, without blocking readers or writers. 3. The table becomes a
-    partition of a new table with the same name.
+    1. Add a constraint that refuses rows more than `AHEAD_DAYS` days after the newest row.
+    2. Let PostgreSQL check the stored rows, without blocking readers or writers.
+    3. Make the table a partition of a new table, which gets the table's name.
 
     After an interruption, the next deletion of old rows continues the division.
     """

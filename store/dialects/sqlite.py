@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one process writes.
 
-`synchronous` is FULL. With NORMAL, a power failure could undo commits, and senders would not send
-the rows again.
+`synchronous` is FULL. With NORMAL, a power failure could undo a commit, although the senders have
+received an acknowledgement and will not send the rows again.
 """
 
 import os
@@ -54,7 +54,8 @@ CHECKPOINT_PAGES: Final = 16_384
 """Number of pages in the write-ahead log that triggers a checkpoint. With SQLite's defaults (1,000
 pages, 2 MB of cache), the same pages are written repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Rows per statement. Fewer rows are slower, because each statement takes Python's global lock."""
+"""Rows per statement. With fewer rows, writing is slower, because each statement takes Python's
+global interpreter lock."""
 
 
 def refusal(url: URL) -> str | None:
@@ -101,11 +102,11 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     reader = ColumnReader(str(path.absolute()))
     options: dict[str, Any] = {"execution_options": {_READER: reader}}
     if create or in_writable_folder(path):
-        # The most recent connection has a warm cache, which a write over another
-        # connection would invalidate.
+        # Use the most recent connection again: its cache is warm, and a write over another
+        # connection would invalidate this cache.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
-        # for each use, `_read_only` must check whether another process writes to the database
+        # For each use, `_read_only` must check whether another process writes to the database.
         options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
     engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())

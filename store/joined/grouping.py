@@ -2,8 +2,8 @@
 
 Such rows have the same trace id. Without a trace context, they have the same request id. A client
 could choose the id of another tenant's request. Therefore model, adapter, tenant and number of
-prompt tokens must be equal too. A row may lack one of these values. In this case, all other rows
-must have the same value. A chain contains the rows (hops) of one request.
+prompt tokens must be equal too. If a row lacks one of these values, the other rows must still agree
+on it. A chain contains the rows (hops) of one request.
 """
 
 import re
@@ -33,7 +33,7 @@ class ChainLink(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The rows of one request, in the order of their ends, and the id that joined them."""
+    """The rows of one request, in the order of their ends, and the id by which they were joined."""
 
     links: tuple[ChainLink, ...]
     joined_by: JoinedBy | None
@@ -51,7 +51,8 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def spellings(request_id: str | None) -> Set[str]:
-    """All ids with the same base id as a request id, and possibly others. None gives no id."""
+    """All ids that have the same base id as a request id. It may contain other ids too. For None,
+    there is no id."""
     base = base_id(request_id)
     return set() if base is None else {base, f"chatcmpl-{base}", f"cmpl-{base}", f"cmpl-{base}-0"}
 
@@ -161,9 +162,10 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 def _calls(links: Sequence[ChainLink]) -> list[list[ChainLink]]:
     """Divide hops, in the order of their ends, where a client has left and called again.
 
-    There, a hop was aborted, no hop was in progress, the call has a prefill, and the next hop is a
-    prefill without a request id of an earlier hop. If the next hop is a decode, then the router
-    still serves the same call. If a hop failed in another way, then the router tries again.
+    The hops are divided after an aborted hop if four conditions hold: no hop was in progress, the
+    call already has a prefill, the next hop is a prefill, and its request id differs from the ids
+    of the earlier hops. If the next hop is a decode, the router still serves the same call. If a
+    hop failed in another way, the router tries again within the same call.
     """
     next_began: list[ChainLink | None] = [None]
     for link in reversed(links):
@@ -197,8 +199,8 @@ def _at_the_answer(links: Sequence[ChainLink]) -> tuple[list[ChainLink], list[Ch
     """Divide the hops around the only decode hop that answered.
 
     Returns: the attempts of the answered request, and the hops of later requests. These hops began
-    after the answer ended. If no other prefill succeeded, the clocks differ, and all hops are
-    attempts.
+    after the answer ended. If no other prefill succeeded, the clocks must differ, and all hops
+    count as attempts.
     """
     until_ns = next(end_ns(each.row) for each in links if _answers(each))
     attempts = [each for each in links if each.row["received_unix_ns"] <= until_ns]

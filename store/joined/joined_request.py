@@ -53,7 +53,7 @@ class JoinedBasis(StrEnum):
 
 
 class JoinedBy(StrEnum):
-    """The kind of id that joined the rows."""
+    """The kind of id by which the rows were joined."""
 
     TRACE = "trace"
     REQUEST_ID = "request_id"
@@ -92,7 +92,7 @@ class JoinedRequest:
         ttft_s: the user's TTFT, or None if no decode engine answered.
         ttft_phases: seconds of each phase until the first byte. These phases sum to `ttft_s`.
         first_content_s: the user's time to first content, or None.
-        joined_by: the kind of id that joined the rows, or None for a single hop.
+        joined_by: the kind of id by which the rows were joined, or None for a single hop.
     """
 
     started_unix_ns: int

@@ -1,8 +1,8 @@
 """Find the engines that only do prefills. Their rows do not count as requests of users.
 
-vLLM's `kv_role` names producers. With NIXL, each engine has `kv_both`. Such an engine is a producer
-if other engines loaded the KV caches of its requests. It must also have generated at most one token
-per request.
+An engine is a producer (only does prefills) if vLLM's `kv_role` states this. With NIXL, each engine
+has the role `kv_both`. Such an engine counts as a producer if other engines loaded the KV caches of
+its requests, and if it generated at most one token per request.
 """
 
 from collections.abc import Set

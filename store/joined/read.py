@@ -27,10 +27,10 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 MAX_ROWS: Final = 100_000
-"""Maximum number of rows per window."""
+"""Maximum number of rows to read per window."""
 
 MAX_OF_ONE: Final = 1_000
-"""Maximum number of rows per id."""
+"""Maximum number of rows to read for one id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -169,8 +169,8 @@ def _router_reports(
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: ignore reports with wrong clocks. Needed for reports that were found by the
-            response's id, because clients can choose this id.
+        clocks_agree: whether to ignore reports with wrong clocks. This is required for reports that
+            were found by the response's id, because clients can choose this id.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -3,8 +3,8 @@
 The decode engine's row gets the times of the joined request, measured at the engines. Reports of
 clients and routers are not used, because they may arrive after the request was counted. Earlier
 attempts, and successful prefills with at most one token, are left out. A failed prefill is kept,
-because the user received the error. Requests are joined from all rows of their trace, also from
-rows outside the given table, because a trace may contain several calls.
+because the user received the error. A trace may contain several calls, so the requests are joined
+from all rows of the trace, including rows that are not in the given table.
 """
 
 from collections.abc import Sequence, Set

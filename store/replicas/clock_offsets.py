@@ -75,7 +75,8 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
-    # if a report's duration is shorter than the server's, it is about a different request
+    # If a client's report has a shorter duration than the server's row, it is about a different
+    # request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

@@ -49,7 +49,7 @@ def next_start_unix_ns(engine: Engine, start: ColdStart) -> int | None:
         columns.at_unix_ns >= start.ready_unix_ns,
     )
     with reading(engine) as connection:
-        # ClickHouse returns 0 instead of NULL
+        # ClickHouse returns 0 instead of NULL.
         return connection.scalar(statement) or None
 
 

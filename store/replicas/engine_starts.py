@@ -1,4 +1,4 @@
-"""Read engine starts, find the arguments by their fingerprint, and delete old starts."""
+"""Read engine starts, find arguments by their fingerprint, and delete old starts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,9 +14,9 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""If no sample and no request of a replica was stored for this long, the replica is not real.
-Engines send samples every 5 s, unless the metrics are disabled. The replica's starts are deleted.
-"""
+"""If no sample and no request of a replica was stored for this long, the replica does not exist: a
+sender invented its name. Engines send samples every 5 s, unless the metrics are disabled. The
+replica's starts are deleted."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
 """Maximum number of starts to keep for replicas that have no stored samples and no stored requests.
@@ -91,7 +91,7 @@ def delete_starts(
 ) -> int:
     """Delete the starts that `deletable` returns, and return their number.
 
-    If `keep_rows_ns` is None, rows are kept for ever since the last deletion of rows.
+    If `keep_rows_ns` is None, no rows have been deleted since the last deletion.
     """
     if keep_rows_ns is None:
         kept_from_s = whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) or 0
@@ -101,7 +101,8 @@ def delete_starts(
         keys = [StartKey(*row) for row in rows]
 
     def is_seen(replica: str) -> bool:
-        # Requests have no index by replica, but the names in their rollups have one.
+        # The requests have no index by replica, so search the names of replicas in the rollups,
+        # which have one.
         named = select(NAMES.c.value).where(NAMES.c.label == "replica", NAMES.c.value == replica)
         sampled = select(SAMPLES.c.replica).where(SAMPLES.c.replica == replica)
         with reading(engine) as connection:
@@ -150,7 +151,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # an older start's samples may have been deleted
+            # The samples of an older start may already have been deleted.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

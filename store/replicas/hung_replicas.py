@@ -53,8 +53,8 @@ def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
     `HUNG_S`.
 
     Requests in flight are summed over the front ends of a replica. A step counts if any front end
-    reports it. If a replica has several engines, the engine with the longest time without a step
-    counts.
+    reports it. If a replica has several engines, the longest time without a step of any engine is
+    used.
     """
     at = SAMPLES.c.at_unix_ns
     columns = (

@@ -67,16 +67,16 @@ def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
 
 
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """The SQL condition that excludes clients' calls that a cache answered.
+    """The SQL condition that excludes calls of clients if a cache answered them.
 
-    Hits in caches of embeddings do not count, because they do not answer a call. Hits that the
-    reader may not see count, because a lookup often has no tenant or model of its own.
+    Hits in caches of embeddings are ignored, because they do not answer a call. Hits that the
+    reader may not see are included, because a lookup often has no tenant or model of its own.
     """
     lookups = with_all_rows(LOOKUPS).c
     hits = select(lookups.trace_id, lookups.parent_span_id).where(
         lookups.result == CacheResult.HIT.value,
         or_(lookups.kind.is_(None), lookups.kind != CacheKind.EMBEDDING.value),
-        # with a NULL in the list, NOT IN selects no row
+        # With a NULL in the list, NOT IN would select no row.
         lookups.parent_span_id.is_not(None),
         lookups.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         lookups.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
@@ -123,7 +123,7 @@ def _ids_from_better_sources(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
-        # with a NULL in the list, NOT IN selects no row
+        # With a NULL in the list, NOT IN would select no row.
         ids.is_not(None),
     )
 

@@ -1,4 +1,5 @@
-"""Read what clients and probes report about requests. Find reports by request id or trace id."""
+"""Read what clients and probes report about requests. The reports are found by request id or trace
+id."""
 
 from collections import defaultdict
 from collections.abc import Iterable

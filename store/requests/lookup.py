@@ -64,7 +64,7 @@ def _spellings(words: str) -> Sequence[str]:
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # with min and max in one query, SQLite would read the whole index
+    # If min and max were in one query, SQLite would read the whole index.
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()
@@ -87,7 +87,7 @@ def _matching_rows(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # in a search by trace id, the inner query reads only the index of the primary key
+    # In a search by trace id, the inner query reads only the index of the primary key.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

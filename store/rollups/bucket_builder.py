@@ -44,8 +44,8 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The numbers of buckets, without the buckets that cannot be built. `defect` is the first error
-    of a bucket that cannot be built, or None."""
+    """The numbers of built and remaining buckets. Buckets that cannot be built are not counted.
+    `defect` is the first error of a bucket that cannot be built, or None."""
 
     built: int
     remaining: int

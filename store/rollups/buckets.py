@@ -1,7 +1,8 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell contains the requests of one label set (one value for each label) in a bucket. In a query, a
-cell contains the requests of one group in one time step. Buckets can be merged in any order.
+In a bucket, a cell contains the requests of one label set (one value for each label). In a query's
+result, a cell contains the requests of one group in one time step. Buckets can be merged in any
+order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,8 @@ _DENSE_EACH: Final = 8
 class RollupSums:
     """The facts (count, sum, minimum, maximum) of each quantity in each cell.
 
-    `facts[quantity]` has the columns `tables.FACTS`: (cells, 4). A cell without values has (0, 0,
-    ∞, −∞). Only latencies have a minimum and maximum.
+    `facts[quantity]` has the columns `tables.FACTS`: (cells, 4). A cell without values has the
+    facts (0, 0, ∞, −∞). Only latencies have a minimum and a maximum.
     """
 
     cells: IntArray

@@ -62,10 +62,10 @@ def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: in
     """Read the spans of [from, to) from samples: one per minute of each engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # use modulo, because databases round integer divisions differently
+    # Use modulo, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # use no SQL aliases, because ClickHouse would confuse an alias with a column of the same name
+    # Use no SQL aliases, because ClickHouse would confuse an alias with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (

@@ -1,6 +1,7 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-In each round, every owner receives one place for its best candidate that has no place yet.
+Places are assigned in rounds. In each round, every owner receives one place, for the best of its
+candidates that have no place yet.
 """
 
 from collections.abc import Sequence

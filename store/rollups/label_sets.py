@@ -1,9 +1,9 @@
 """For each grouping (`GROUPINGS`), assign requests to a limited number of label sets.
 
 Beyond the limit, some values become `_other`. In a grouping with a label of `NAMED`, such as the
-tenant, only the model becomes `_other`. All requests of a named tenant then keep the tenant's name.
-In the grouping with every label, the labels of `_FOLDS` become `_other`. Label sets are divided
-fairly between tenants (`fair_share.py`).
+tenant, only the model is replaced. So all requests of a tenant that is stored by name keep this
+name. In the grouping with every label, the labels of `_FOLDS` become `_other`. Label sets are
+divided fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -106,7 +106,7 @@ class LabelSets:
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
-        # tenants come first, because they own adapters and routes
+        # Process tenants first, because they own adapters and routes.
         for label in sorted(LIMITS, key=OWNED.__contains__):
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
@@ -169,7 +169,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = KnownLabelSet(from_unix_s, grouping)
             self.changed.add(labels)
-        # the time need not be exact, so it is not updated for each bucket
+        # The time need not be exact, so it is not updated for each bucket.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)

@@ -70,7 +70,7 @@ def meaning(
     """Map each number (`label_sets.number_of`) to its label set in a grouping, at least for the
     wanted numbers."""
     columns = LABEL_SETS.c
-    # the stored time of a label set's newest bucket may be up to an hour too early
+    # The stored time of a label set's newest bucket may be up to an hour too early.
     recent = and_(
         columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
         columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),

@@ -1,4 +1,4 @@
-"""Mark the buckets (minutes and hours) whose rollups must be built. Store the time since which
+"""Mark the buckets (minutes and hours) whose rollups must be built, and store the time since which
 their source data is complete.
 
 The writer marks the minutes of new rows in the transaction that writes the rows. A build removes
@@ -149,7 +149,7 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUEST_ROLLUPS, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) is None:
-        # older versions recorded the time of deletion only for requests
+        # Older versions recorded the time of deletion only for requests.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLE_ROLLUPS, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

@@ -1,10 +1,10 @@
 """Decide which values of a label are stored by name in rollups. All other values become `_other`.
 Pure.
 
-Each label has a limited number of places. The values that occurred in the most hours of the last
-day get them. A value loses its place only to a value that occurred in more than twice as many
-hours. A burst of invented values occurs in too few hours (decision 075). Clients can invent routes
-and LoRA names, so their places are divided fairly between tenants.
+Each label has a limited number of places (names to store). The places go to the values that
+occurred in the most hours of the last day. A value loses its place only to a value that occurred in
+more than twice as many hours. A burst of invented values occurs in too few hours (decision 075).
+Clients can invent routes and LoRA names, so their places are divided fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,8 @@ class LabelValue:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """The requests with one value of a label in a bucket."""
+    """One value of a label in a bucket: the number of its requests, and the tenant that sent most
+    of them."""
 
     requests: int
     owner: str

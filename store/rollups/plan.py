@@ -29,8 +29,8 @@ class RollupPlan:
     from_unix_s: int
     to_unix_s: int
     counted: Window
-    """The time to divide counts by. It is `window` without the part of the current minute or hour
-    that has not passed yet."""
+    """The time to divide counts by. It is `window` up to the present: the rest of the current
+    minute or hour is excluded."""
     hours: list[TimeRange]
     minutes: list[TimeRange]
     requests: list[TimeRange]
@@ -54,7 +54,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPla
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # a year has half a million minutes, so use only the range with data
+    # A year has half a million minutes, so use only the range with data.
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))

@@ -111,15 +111,15 @@ class Rollups:
     def hidden(self) -> IncompleteGroups:
         """The groups that may lack requests, and the number of requests that may be missing.
 
-        Call `sums` first.
+        Call this after `sums`.
         """
         grouping = self._grouping()
         if (missing := self._not_visible(grouping)) > 0 or self._may_lack_names():
             return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return IncompleteGroups()
-        # The limit of label sets never replaces a grouping's own label, nor the model in the second
-        # grouping: for these, only the stored names matter.
+        # The limit on label sets never replaces a grouping's own label by `_other`, nor the model
+        # in the second grouping. Whether these are `_other` depends only on the stored names.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -147,8 +147,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """The number of visible requests that are hidden in this grouping, because their tenant or
-        model is stored as `_other`, but not in another grouping."""
+        """The number of requests that the reader may see, but that this grouping hides, because it
+        stores their tenant or model as `_other`. Another grouping shows these requests."""
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return 0
@@ -286,7 +286,8 @@ class Rollups:
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
-        # read after buckets, because label sets are stored before the buckets that use them
+        # Read the label sets after the buckets, because label sets are stored before the buckets
+        # that use them.
         known = self._meanings.setdefault(grouping, {})
         missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
@@ -320,7 +321,7 @@ class Rollups:
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
         """Return the cell of each label set, or −1 if the query does not select the label set."""
-        # Arrow's hash table is several times faster than sorting
+        # Arrow's hash table is several times faster than sorting.
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()
         known = self._group_of
@@ -429,7 +430,7 @@ def _fewest_hidden(access: Access) -> list[int]:
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
-    """A thread reads the next part while the caller uses the current part."""
+    """Read the parts ahead: a thread reads the next part while the caller uses the current part."""
     if not parts:
         return
     if len(parts) == 1:

@@ -107,7 +107,8 @@ def read_counter_spans(
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Earlier, only rollups per hour exist. Callers ignore spans outside the window.
+        # Before this time, only rollups per hour exist. They may contain spans outside the window,
+        # which callers ignore.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -178,7 +179,7 @@ def load(
     which: list[int] = []
     sizes = []
     for row in rows:
-        # neighbouring buckets usually have the same engines, so parse each JSON text once
+        # Neighbouring buckets usually have the same engines, so each JSON text is parsed once.
         if (mine := places.get(row.things)) is None:
             pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
             mine = places[row.things] = [known.place(*each) for each in pairs]

@@ -1,8 +1,8 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
 A bucket contains the requests that were received in a minute or an hour. One row stores all label
-sets of a bucket, as parallel little-endian arrays without a header. One row per label set and bin
-would be fifty times slower (decision 022).
+sets of a bucket, as parallel little-endian arrays without a header. A row for each label set and
+bin would be fifty times slower (decision 022).
 
 - `rollups`: for each bucket and grouping, the label sets, their numbers of requests, and FACTS
 - `rollup_bins`: the sketches of each latency (telemetry/sketches.py), with the smallest integer
@@ -57,8 +57,9 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """The labels of each grouping. The first grouping has all labels, but in some of its label sets,
 values are replaced by `_other`. The second grouping serves the most frequent queries. Each further
-grouping adds one label to the second grouping. It has all requests of each named value of this
-label (decision 098). Buckets of older versions have only the first two groupings."""
+grouping adds one label to the second grouping. In this grouping, all requests of a value that is
+stored by name are counted under this name (decision 098). Buckets of older versions have only the
+first two groupings."""
 
 
 class _Base64(TypeDecorator[bytes]):
@@ -91,10 +92,11 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # simulated requests have separate rows, so that deleting a simulation changes no other row
+    # Simulated requests have separate rows, so that deleting a simulation changes no other row.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.
+    # Versions with schema revision 0034 write this column. Remove the column when
+    # `TELEMETRY.oldest` is newer than this revision.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),
@@ -119,7 +121,8 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # index in `GROUPINGS` of the first grouping with the label set, or 0 in rows of older versions
+    # The index in `GROUPINGS` of the first grouping that contains the label set, or 0 in rows of
+    # older versions.
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
@@ -128,7 +131,7 @@ NAMES: Final = Table(
     Column("label", Text, primary_key=True),
     Column("value", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    # bit i: the value occurred in the hour `newest_hour` - i
+    # Bit i is set if the value occurred in the hour `newest_hour` − i.
     Column("hours", BigInteger, nullable=False),
     Column("newest_hour", BigInteger, nullable=False),
     # NULL if the value is stored as `_other`
