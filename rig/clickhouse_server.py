@@ -87,7 +87,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # With column names in the output, an empty result differs from no result.
+            # With column names in the output, an empty result can be distinguished from no result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return HttpReply(200, answer.partition(b"\n")[2], headers)

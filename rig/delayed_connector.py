@@ -1,7 +1,7 @@
 """A KV connector for vLLM whose asynchronous loads take a fixed time and copy nothing.
 
-On a CPU, none of vLLM's own connectors loads asynchronously. If a prompt has at least
-`least_tokens` tokens, this connector claims that host memory contains the prompt's KV cache. The
+On a CPU, none of vLLM's own connectors loads asynchronously. For a prompt with at least
+`least_tokens` tokens, this connector pretends that host memory contains the prompt's KV cache. The
 responses are therefore meaningless.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:

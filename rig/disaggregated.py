@@ -51,8 +51,9 @@ class RoleServer(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # The token budget must fit a whole prompt. If vLLM 0.32 computes a prompt in several steps,
-        # ExampleConnector stores only a part of the KV cache. The decode engine then exits.
+        # A whole prompt must fit into the token budget of a step. If vLLM 0.32 computes a prompt in
+        # several steps, ExampleConnector stores only a part of the KV cache. The decode engine then
+        # exits.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),

@@ -1,4 +1,4 @@
-"""Runs vLLM's command with forked engines and workers, as on a GPU.
+"""Run vLLM's command so that engines and workers are forked, as on a GPU.
 
 On the CPU, vLLM would start each process as a new interpreter, which imports all modules again. Set
 VLLM_WORKER_MULTIPROC_METHOD=spawn to start new interpreters.
@@ -13,7 +13,7 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Keep the start method of processes, which vLLM's CPU platform would change."""
+    """Prevent vLLM's CPU platform from changing the start method of processes."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 

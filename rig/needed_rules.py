@@ -1,6 +1,6 @@
-"""Finds the Prometheus rules that a check needs.
+"""Find the Prometheus rules that a check with promtool needs.
 
-promtool needs much time for most rules of an objective. A subquery over 30 days has 43,200 steps.
+The other rules are left out, because promtool is slow: a subquery over 30 days has 43,200 steps.
 """
 
 import re

@@ -157,7 +157,7 @@ def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # Do not draw a threshold far above the values, because the curves would look flat.
+        # Do not draw a threshold that is far above the values, because the curves would look flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}

@@ -40,7 +40,8 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """Responses by HTTP status ("200") or gRPC code ("UNAVAILABLE"). "away": no response."""
+        """Number of responses for each HTTP status ("200") or gRPC code ("UNAVAILABLE"). "away"
+        counts missing responses."""
         self.without_delay: Counter[str] = Counter()
         """Number of responses that ask for a retry without a delay."""
         self._make = make

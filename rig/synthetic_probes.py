@@ -1,4 +1,4 @@
-"""Sends invented results of probers in two regions. A simulated fleet sends no probes."""
+"""Send invented results of probers in two regions, because a simulated fleet sends no probes."""
 
 import random
 import threading

@@ -74,7 +74,8 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """The folder with each version's sources, and the reason for each missing version."""
+    """The folder with the sources of each version, and the reason for which a version's sources are
+    missing."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

@@ -43,8 +43,8 @@ class RequiredMethod:
 
     Attributes:
         takes: the names of the leading parameters. If the plugin wraps the method, `guard.argument`
-            looks for each parameter by name, then by position. If the plugin implements the method,
-            vLLM's calls with keywords must use these names.
+            finds each parameter by its name or its position. If the plugin implements the method,
+            vLLM's calls with keyword arguments must use these names.
         called_on: the last parts of the names of the objects on which vLLM calls the method.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
@@ -158,7 +158,7 @@ class RequiredConstant:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """The module starts a child process whose name begins with this text."""
+    """A requirement that the module starts a child process whose name begins with this text."""
 
     begins: str
 

@@ -31,7 +31,8 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders to store. Some are not needed yet, so new requirements rarely need a download."""
+"""The folders to store. Some of them are not needed yet. They are stored so that new requirements
+rarely need a new download."""
 FILE_LIMIT_BYTES = 4_000_000
 """Larger files are not read. vLLM's largest module has less than a tenth of this size."""
 MANIFEST = "sources.json"

@@ -43,9 +43,9 @@ class Hook:
     Attributes:
         where: the modules that contain the name in a supported version.
         read_by: the file of `tailspan_vllm` that uses the name.
-        otherwise: the effect on Tailspan if the name is missing or different. If it is None, the
-            plugin uses the name without a check. The text "the same effect as for OTHER" means that
-            the plugin uses the name only if OTHER exists.
+        otherwise: the effect on Tailspan if the name is missing or different. None means that the
+            name is required: the plugin uses it without a check. The text "the same effect as for
+            OTHER" means that the plugin uses the name only if OTHER exists.
     """
 
     what: str

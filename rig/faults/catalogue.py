@@ -45,7 +45,7 @@ def faults_of(
 ) -> list[ServerFault]:
     """The faults with these causes or pairs of causes, during usual traffic.
 
-    A fault has the same random values alone and as part of a pair.
+    A fault has the same random values, whether it is alone or part of a pair.
 
     Args:
         rate_per_s: mean rate of the usual traffic. The seed changes the rate by up to 1/16.

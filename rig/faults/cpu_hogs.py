@@ -23,8 +23,9 @@ while os.getppid() == int(sys.argv[1]):
 @contextmanager
 def running_hogs(count: int) -> Iterator[None]:
     """Run a number of CPU-bound processes while the context is open."""
-    # Linux can divide CPU time equally between sessions, so each process gets its own session. In
-    # one session, all processes together would get only as much CPU time as the server.
+    # Linux can divide CPU time equally between sessions, so each process gets its own session. If
+    # all processes were in one session, they would together get only as much CPU time as the
+    # server.
     command = [sys.executable, "-c", _HOG, str(os.getpid())]
     hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:

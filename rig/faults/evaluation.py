@@ -1,4 +1,4 @@
-"""Compares the result of `tailspan explain` on a recorded fault with the ground truth."""
+"""Compare the result of `tailspan explain` on a recorded fault with the ground truth."""
 
 import json
 import subprocess
@@ -53,7 +53,7 @@ class ExplanationResult:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is right.
+        """Whether the diagnosis is correct.
 
         The cause of a single fault must have the largest share. The causes of two faults must be
         among the first three. Without a fault, there must be no incident.
@@ -104,7 +104,8 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            # With the tiny model, requests meet realistic objectives even during a fault.
+            # The size of the growth decides the verdict, because the tiny model's requests meet
+            # realistic objectives even during a fault.
             "--by-size",
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),

@@ -44,8 +44,7 @@ class ServerFault:
     arguments_after: tuple[str, ...] | None = None
     """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients may connect late. If they may, the fault's window ends with the last
-    response."""
+    """Whether clients may connect late. If so, the fault's window ends with the last response."""
     notes: dict[str, float] = field(default_factory=dict)
 
 

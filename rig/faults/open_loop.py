@@ -1,7 +1,7 @@
 """Sends each request at its planned time, even if earlier requests are still unanswered.
 
-A client that waits for responses sends fewer requests to a slow server. The server's queue would
-then stay short.
+A client that waits for each response would send fewer requests to a slow server, and the server's
+queue would stay short.
 """
 
 import http.client

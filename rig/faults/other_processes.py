@@ -52,8 +52,8 @@ class Meter:
         """The mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The difference can be negative, because the second reading lacks the program's ended
-        # processes.
+        # The difference can be negative, because the second reading does not include processes of
+        # this program that have ended.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

@@ -1,4 +1,4 @@
-"""Records faults. A server runs under its usual load, and then under a fault.
+"""Record faults: a server runs under its usual load, and then under a fault.
 
 Each fault gets its own database, with the ground truth beside it. Faults with the same server
 arguments share a server. Faults with the same usual traffic share the recording of this traffic.
@@ -219,7 +219,8 @@ def _suffer(
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
-    # Each period has the same seed, so prompts of an earlier period could still be cached.
+    # All periods have the same seed, so their prompts are equal, and prompts of an earlier period
+    # could still be cached.
     serve.empty_prefix_cache(server.port)
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
         window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)

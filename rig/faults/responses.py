@@ -35,7 +35,7 @@ def network_or_client(draw: random.Random, severity: float, usual: PlannedTraffi
         cause="network_or_client",
         metric="e2e",
         # The kernel and the server buffer up to 200 kB. With shorter responses, the server would
-        # not wait.
+        # not have to wait for the client.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
         usual=replace(usual, extra=(reports,)),
         during=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),

@@ -1,4 +1,5 @@
-"""The clients' traffic. Requests arrive as a Poisson process that a seed determines.
+"""Generate the clients' traffic: requests that arrive as a Poisson process, which a seed
+determines.
 
 The rig's tokeniser has one token per byte, so a prompt of n characters has n tokens.
 """
@@ -44,7 +45,7 @@ class PlannedTraffic:
         at_s = 0.0
         while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
             tenant = draw.choice(self.tenants)
-            # A tenant has the same prefix in all periods, whatever the seed of the period.
+            # A tenant has the same prefix in all periods, independent of the period's seed.
             prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
             yield (
                 at_s,
