@@ -50,8 +50,8 @@ class LeaseWatch:
         the lease.
 
         Args:
-            lost: the time of each failure, and the failed collector as the holder of a lease
-                (`Collectors.holder`).
+            lost: the time of each failure, and the text that identifies the failed collector as the
+                holder of a lease (`Collectors.holder`).
         """
         found = []
         changes = list(self.changes)
@@ -102,7 +102,7 @@ def disturb(
     """Burn the error budget of each objective, and kill or stop collectors at random moments.
 
     Half of the failures hit the collector that sends notifications. Return the time and the kind of
-    each failure, and the failed collector as the holder of a lease.
+    each failure, and the text that identifies the failed collector (`Collectors.holder`).
     """
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []
@@ -170,7 +170,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # an unneeded notification would arrive now
+        time.sleep(20)  # if a notification were sent without a need, it would arrive now
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

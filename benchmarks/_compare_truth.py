@@ -48,7 +48,7 @@ class TrueChange:
         return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
 
     def judge(self, verdict: CompareVerdict, margin: float) -> str:
-        """Return whether a verdict is right, is wrong, missed a change, or cannot be judged."""
+        """Return the word for a verdict: right, wrong, missed a change, or not decidable."""
         expected = self.expects(margin)
         contradicted = {
             CompareVerdict.WORSE: self.high < margin,

@@ -38,8 +38,8 @@ Windows = Mapping[tuple[str, str], ServedWindow]
 
 @dataclass(frozen=True, slots=True)
 class CompareCase:
-    """Two windows to compare, and two windows with the same arrivals, which give the true
-    change."""
+    """Two windows to compare, and two windows with the same arrivals, from which the true change is
+    computed."""
 
     before: tuple[str, str]
     after: tuple[str, str]
@@ -76,10 +76,10 @@ class JudgedAnswer:
 
 
 def cases_of(changes: Sequence[str]) -> list[CompareCase]:
-    """Return four cases per change: in both directions, with the same and with a different mix of
+    """Return four cases per change: each direction, with the same and with a different mix of
     requests.
 
-    The two windows that give the true change are not compared with each other.
+    The two windows from which the true change is computed are not compared with each other.
     """
     return [
         case
@@ -122,8 +122,8 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served. Every change that is found is
-    false.
+    """Compare all pairs of windows that the same process served. Nothing changed between them, so
+    every reported change is false.
 
     Returns: a line for each verdict `worse` or `better`, and the number of verdicts.
     """

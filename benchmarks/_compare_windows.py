@@ -1,6 +1,5 @@
 """Record a real vLLM in several configurations under seeded traffic, for
-benchmarks/compare_real.
-"""
+benchmarks/compare_real."""
 
 import json
 import time
@@ -34,7 +33,8 @@ EARLIER: Final = 4
 """Number of processes with the usual configuration before the first window. They show the effect of
 a restart."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before each configuration's windows. So no window follows an idle time."""
+"""Seconds of traffic before each configuration's windows. So no window begins directly after an
+idle time."""
 
 
 class WindowsError(Exception):

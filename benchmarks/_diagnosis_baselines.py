@@ -1,10 +1,10 @@
 """Simpler diagnosers, for comparison on the same cases.
 
-- chance: one cause at random.
-- phase: among the slow requests, find the phase whose mean grew most; name the most frequent cause
+- chance: name a random cause.
+- phase: find the phase of the slow requests whose mean grew most, and name the most frequent cause
   of that phase.
-- BARO: find the series with the largest robust z-score against the normal window; name the cause
-  that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
+- BARO: find the series that deviates most from the normal window (largest robust z-score), and name
+  the cause that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
 These diagnosers always name a cause, even without an incident.
 """
@@ -174,8 +174,8 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds to add to both latencies before the ratio of window to baseline is computed. So an
-increase from 0.2 ms to 2 ms does not count as a tenfold increase."""
+"""Seconds to add to both latencies before the ratio of window to baseline is computed. With these
+seconds, an increase from 0.2 ms to 2 ms does not count as a tenfold increase."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:

@@ -22,7 +22,7 @@ SAME, QUIET, OTHER = "same", "no incident", "other"
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """One simulated fault: the cause with the largest share, without a filter and with each
+    """One simulated fault, and the cause with the largest share: without a filter, and with each
     filter."""
 
     cause: str

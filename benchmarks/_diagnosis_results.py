@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""The minimum share of the latency's increase that a cause must contribute to count. If the smaller
-of two causes contributed less than this, the diagnosis need not find it."""
+"""The minimum share of the latency's increase that a cause must contribute to be counted. If the
+smaller of two causes contributed less than this, the diagnosis need not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ _PARTS = {
 def true_share(of: DiagnosisResult, cause: str) -> float | None:
     """Return the true share of a named cause. The share is 0 for a cause that was not injected.
     Return None if the cause was not injected, but a replay cannot distinguish it from an injected
-    cause or its parts."""
+    cause or from the parts of an injected cause."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

@@ -52,7 +52,8 @@ def record_in_turn(
     after the first.
 
     Args:
-        loads: each request is sent at its time, even if earlier requests have not ended.
+        loads: the loads. Each request is sent at its planned time, even if earlier requests have
+            not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: see `rig.serve.command`.
         one_core: True if each server runs on one CPU core of its own.
@@ -125,7 +126,7 @@ def record_once(
     Args:
         folder: the folder of the files; None to record without files. Read only your own files,
             because unpickling a file can execute code in it.
-        loads: the loads by the names of their recordings.
+        loads: maps the name of each recording to its load.
 
     Raises:
         RuntimeError: a server did not start.

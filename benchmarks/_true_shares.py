@@ -1,11 +1,11 @@
 """Compute the true share of each fault from recordings with and without the fault.
 
 Four kinds of windows are recorded on one server, with the same seeds each time: without a fault,
-with each of the two faults alone, and with both faults. The share of a fault A beside a fault B is
-the Shapley value of A: the mean of two increases of the latency. The first increase is the increase
-with A alone. The second increase is the increase with both faults minus the increase with B alone.
-If the kinds are recorded in several rounds, the latencies of the other windows are means over the
-rounds, because windows with equal requests do not have equal latencies.
+with each of the two faults alone, and with both faults. If faults A and B occur together, the share
+of A is its Shapley value: the mean of two increases of the latency. The first is the increase with
+A alone. The second is the increase with both faults, minus the increase with B alone. Windows with
+equal requests do not have equal latencies. So if the kinds are recorded in several rounds, the
+latencies of the other windows are means over the rounds.
 """
 
 import json
@@ -28,8 +28,8 @@ class TrueShare(NamedTuple):
 
     value: float
     spread: float | None
-    """Standard deviation of the shares that the windows of each round give alone, or None if there
-    is only one round."""
+    """Standard deviation of the share between the rounds (each round alone gives one share), or
+    None if there is only one round."""
 
 
 def true_shares(case: Path, of: ExplanationResult) -> tuple[TrueShare, ...] | None:

@@ -8,14 +8,15 @@ Each rule sends a page on its own condition:
 - P99: the exact P99 is above the threshold for 5 minutes;
 - error rate: more than 5 % of the requests over 5 minutes are bad, for 5 minutes.
 
-While the target is down, the rules on P99 and on the error rate have no data and do not alert.
+While the target is down, the rules on P99 and on the error rate have no data, so they do not alert.
 
-A pair of days is a quiet day and a day with episodes of bad requests. A day has ten episodes, or
-one episode, or one episode and only one request per minute. Days with one episode include hangs and
-absences. During a hang, no request ends for 10 minutes, and then all hung requests are bad.
-docs/benchmarks.md defines when an episode deserves a page.
+A pair of days is a quiet day and a day with episodes of bad requests. There are three kinds of
+days: with ten episodes, with one episode, and with one episode but only one request per minute. The
+episodes of days with one episode include hangs and absences of the target. During a hang, no
+request ends for 10 minutes, and then all hung requests are bad. docs/benchmarks.md defines when an
+episode deserves a page.
 
-- recall: of the episodes that deserve a page, the share with an active page.
+- recall: the share of the episodes that deserve a page for which a page is active.
 - precision: the share of pages that were active during such an episode, or up to 5 minutes after
   it.
 - delay: time from an episode's start to the page, unless a page was already active.
@@ -229,7 +230,8 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
 def by_p99(days: Days, target: Fraction) -> list[SentPage]:
     """The pages that a rule on the P99 sends."""
     bad, events = _over_window(days)
-    # The P99 (nearest rank) is bad if the bad requests outnumber the ranks above ⌈0.99·n⌉.
+    # The P99 (nearest rank) is above the threshold if there are more bad requests than ranks above
+    # ⌈0.99·n⌉.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 

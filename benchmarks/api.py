@@ -5,9 +5,9 @@
 Tailspan runs without the explorer on a SQLite database with an hour of a simulated fleet.
 
 - Time: `GET /api/v1/stats` for this hour, `tailspan stats --format json`, and a SELECT of the same
-  columns, in rotation.
-- Cost: the spans per second that are committed while zero, one and two explanations of the hour are
-  computed at a time.
+  columns, measured in rotation.
+- Cost: the number of spans per second that are committed while zero, one or two explanations of the
+  hour are computed at the same time.
 """
 
 import argparse

@@ -4,11 +4,11 @@
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed. It shortens the times between the trace's
-arrivals until the engine has this load. The run replays the trace on a simulated server, and
-divides the replayed time into windows. Each window is compared with the time before it, for two
-objectives: 99 % of the first tokens within 500 ms, and 99 % of the requests within 50 ms per token.
-The true class of a window depends only on its counts of good and bad requests:
+Each run draws an engine and a load at random. It shortens the times between the trace's arrivals so
+that the engine has this load. The run replays the trace on a simulated server, and divides the
+replayed time into windows. Each window is compared with the time before it, for two objectives: 99
+% of the first tokens within 500 ms, and 99 % of the requests within 50 ms per token. The true class
+of a window depends only on its counts of good and bad requests:
 
     fell   the share of requests above the threshold rose by 5 or more percentage points: incident
     held   at most 1 in 100 requests of the window exceeded the threshold: no incident

@@ -8,9 +8,8 @@ messages, and the acknowledged requests that are missing or stored twice. It als
 takeover of leases.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time includes
-all processes and PostgreSQL. For comparison, the same collectors run on separate databases. These
-collectors share only the machine, and each collector finds less of its data in the processor's
-caches.
+all processes and PostgreSQL. For comparison, the same collectors run on separate databases. Those
+collectors share only the machine. Each of them finds less of its data in the processor's caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate database. With ClickHouse, only the failures are measured, because its engine

@@ -5,8 +5,9 @@
 
 Each case is a pair of simulated windows of 2,000 requests. In A/A cases, the server does not
 change. In A/B cases, each engine step takes 10 % longer. By default, 14 cases of each kind are
-compared once. Eight cases of each kind without a change are compared 200 times (looks). Between two
-looks, the window after the change grows. The exit status is 1 if a target value is missed.
+compared once. Eight A/A cases of each kind are compared 200 times. Each comparison is a look.
+Between two looks, the window after the change grows. The exit status is 1 if a target value is
+missed.
 """
 
 import argparse
@@ -55,8 +56,8 @@ and intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""If the estimate is within the margin, the interval is computed only at every 40th look. The
-verdict is then neither `worse` nor `better`."""
+"""If the estimate is within the margin, the verdict can be neither `worse` nor `better`. The
+interval is then computed only at every 40th look."""
 
 
 class JudgedLatency(NamedTuple):
@@ -71,8 +72,8 @@ class JudgedLatency(NamedTuple):
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """The number of points on the load curve whose interval contains the true change, and of all
-    points."""
+    """On the load curve: the number of points whose interval contains the true change, and the
+    number of all points."""
 
 
 def judged(case: ComparedWindows) -> list[JudgedLatency]:
@@ -120,8 +121,8 @@ def judged(case: ComparedWindows) -> list[JudgedLatency]:
 def on_the_curve(
     decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points on the load curve whose interval contains the true change, and of
-    all points."""
+    """For the points on the load curve, return the number whose interval contains the true change,
+    and the number of all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -139,8 +140,8 @@ def on_the_curve(
 def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
     """Compare a case at each look.
 
-    Returns: whether these happened at any look: a false verdict, an interval without 0, a
-    significant Mann-Whitney test, and a significant z-test.
+    Returns: for each of four events, whether it happened at any look: a false verdict, an interval
+    without 0, a significant Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

@@ -10,8 +10,9 @@ the same and with a different mix of requests. Four earlier processes with the u
 the effect of a restart. Windows of the same process are compared too.
 
 The true change is measured with the same arrivals on both configurations. The verdict must be right
-whenever the interval of the true change does not contain the margin. No A/A verdict may be `worse`
-or `better`. The benchmark needs the requirements of `make vllm` and an idle machine.
+whenever the interval of the true change does not contain the margin. The verdict of an A/A case
+must not be `worse` or `better`. The benchmark needs the requirements of `make vllm` and an idle
+machine.
 """
 
 import argparse

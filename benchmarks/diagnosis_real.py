@@ -9,14 +9,15 @@
 Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
 usual load. With --server, the given command starts the server, for example on a GPU. Then the fault
 is explained from the database of a running Tailspan. Without --server, the benchmark has the same
-requirements as `make vllm`. Run nothing else on the machine: the column `others` shows the number
-of CPUs that other processes used before and during the fault.
+requirements as `make vllm`. Run nothing else on the machine. The column `others` shows how many
+CPUs other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
 90 % of the true shares. Windows with equal requests do not have equal latencies. With --repeats,
-the windows are recorded in several rounds. A true share then compares one window with the means of
-the others, and its standard deviation between rounds is printed.
+the windows are recorded in several rounds. To compute a true share, the latency of one window is
+then compared with the means of the other windows. The standard deviation of the share between the
+rounds is printed too.
 """
 
 import argparse

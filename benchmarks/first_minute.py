@@ -44,7 +44,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""For each process, a part of the command line and the name to print."""
+"""The processes to measure: a part of the command line, and the name to print."""
 
 
 def main() -> int:

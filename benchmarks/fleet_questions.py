@@ -3,9 +3,10 @@
     python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--max-gb 6]
 
 The fleet has 1,000 GPUs, 500 engines and 172.8 million requests a day. A few minutes are generated,
-and each minute of the day is a copy of one of them. Copies are enough, because the duration of a
-query depends only on the rollups. The benchmark writes no rows of requests. Each question is asked
-once before the measurement. The exit status is 1 if a figure is above its limit.
+and each minute of the day is a copy of one of them. Copies are enough, because queries read only
+rollups, and the rollups of a copy are as large as those of a different minute. The benchmark writes
+no rows of requests. Each question is asked once before the measurement. The exit status is 1 if a
+figure is above its limit.
 """
 
 import argparse
@@ -155,7 +156,7 @@ ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80
 
 
 def size(engine: Engine) -> float:
-    """Size of the database in bytes."""
+    """The size of the database in bytes."""
     with engine.connect() as connection:
         return float(connection.exec_driver_sql(SIZE[engine.dialect.name]).scalar_one())
 

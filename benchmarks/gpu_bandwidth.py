@@ -51,11 +51,12 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy until `looks` readings are done. Return the medians, or None if there is no bandwidth.
+    """Copy in the given duty cycle until `looks` readings are done. Return the medians, or None if
+    there is no bandwidth.
 
     Args:
         duty: the share of the time in which copies run.
-        copy: copies several times, and returns the number of completed copies.
+        copy: makes several copies, and returns the number of completed copies.
         look: returns the measured bytes per second since the last call, or None.
     """
     known, measured = [], []
@@ -114,7 +115,8 @@ def why_not() -> str | None:
 
 
 def _unable(gpu: GpuReading) -> Absence | None:
-    """Return why a GPU cannot be measured, or None if it can. It may need a second reading."""
+    """Return why a GPU cannot be measured, or None if it can. The GPU may have to be read a second
+    time."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is AbsenceReason.FIRST_LOOK else why
 

@@ -115,8 +115,8 @@ def _module(pid: int) -> str:
 def _cpu_s(pid: int, first: int) -> float:
     """A user time plus the following system time in /proc/PID/stat, in seconds.
 
-    The user time is in field `first`. /proc has two such pairs: for the process, and for its ended
-    child processes.
+    The user time is in field `first`. The file has two such pairs: one for the process, and one for
+    its child processes that have ended.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")

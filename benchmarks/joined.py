@@ -7,10 +7,11 @@ Two real vLLM servers on this machine's CPU, for prefill and for decode, run beh
 trace context, the second drops it, and the third drops the request id. The rows are joined without
 and with the client's spans.
 
-The goal: each request is joined with both hops. The sum of its phases differs from the stopwatch by
-at most 5 ms plus the delivery phase. Client and proxy have priority over other processes, because
-in a fleet they do not wait for the servers' CPUs. The benchmark needs the requirements of `make
-vllm`. First, it measures joining the largest number of rows that a query reads.
+The goal: each request is joined with both hops. The sum of its phases differs from the duration
+that the client measures by at most 5 ms plus the delivery phase. Client and proxy have priority
+over other processes on this machine. In a fleet, they run on other machines and do not wait for the
+servers' CPUs. The benchmark needs the requirements of `make vllm`. First, it measures joining the
+largest number of rows that a query reads.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 A step takes 10 ms of a simulated clock. The ledger sends accounts every 100 ms, so every tenth step
 includes this work. The result is the mean of the cheapest 200 consecutive steps. In a real server,
-the ledger costs two to three times as much. The CPU caches are then full of the model's data.
+the ledger costs two to three times as much, because the CPU caches are full of the model's data.
 """
 
 import argparse

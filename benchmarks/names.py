@@ -2,9 +2,10 @@
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
-Each replica serves one of 20 models, and each tenant uses two models. If an answer names a label
-value, its count must include all requests with this value. In the last measurement, every label of
-every request has a new value. The exit status is 1 if a figure is above its limit.
+Each replica serves one of 20 models, and each tenant uses two models. The benchmark checks that the
+count of each label value that an answer names includes all requests with this value. In the last
+measurement, every label of every request has a new value. The exit status is 1 if a figure is above
+its limit.
 """
 
 import argparse

@@ -84,7 +84,7 @@ class ServerTurns:
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
-    """Clock time and CPU time in seconds, at the start of each turn and after the last turn."""
+    """Time and CPU time in seconds, at the start of each turn and after the last turn."""
     requests_per_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
     """Mean TPOT of each turn, measured by the client."""
@@ -210,7 +210,7 @@ def block(
             server.kind: ServerTurns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        # The order is fixed, so that a server's turns are one round apart.
+        # The order is fixed, so that the time between two turns of a server is always one round.
         draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:

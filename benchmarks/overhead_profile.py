@@ -3,10 +3,11 @@
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 
 One real server has the plugin and native tracing, and py-spy samples the Python stacks of its API
-servers. In `overhead.py`, differences between servers hide small costs.
+servers. Both run in the same processes, because in `overhead.py`, differences between servers hide
+small costs.
 
-A sample counts for the package of its innermost frame. Frames of the standard library and of
-OpenTelemetry count for their caller. Waiting threads and gRPC's own threads are left out.
+A sample is assigned to the package of its innermost frame. Frames of the standard library and of
+OpenTelemetry are assigned to their caller. Waiting threads and gRPC's own threads are left out.
 Consecutive samples with the same stack and line count once, because the thread waited for a core.
 The interval is a bootstrap over the pieces. Needs py-spy: pip install py-spy.
 """

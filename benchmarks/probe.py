@@ -216,7 +216,8 @@ async def _network(
 ) -> list[bool]:
     """Print the error of the network time for each delay.
 
-    `seen_s` returns the server's seconds until the first byte. A key is `probe-` and the trace id.
+    `seen_s` returns the server's seconds until the first byte. Its keys are `probe-` followed by
+    the trace id.
     """
     prober = Prober(
         "here",

@@ -1,4 +1,5 @@
-"""Measures how fast PostgreSQL deletes the old rows of a day: in one step, or in batches of rows.
+"""Measure how fast PostgreSQL deletes the old rows of a day: by dropping a partition, and in
+batches of rows.
 
     python benchmarks/retention.py [--rows 200000]
 

@@ -243,8 +243,8 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 def held_kb(number: int) -> float:
     """Memory of a replica's recent latencies in kB.
 
-    The latencies are also stored for the model and the tenants. So the result is a third of the
-    measured memory.
+    Each latency is stored three times: for the replica, for the model and for the tenant. So the
+    result is a third of the measured memory.
     """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)

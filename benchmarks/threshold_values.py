@@ -5,11 +5,11 @@
     python benchmarks/threshold_values.py --only slow_rank    only modules with this in their name
 
 The benchmark explains simulated cases (`diagnosis.py`). In half of them, the servers have
-properties that the fitted model does not have. The benchmark reads each comparison in `diagnosis/`
-with a numeric constant. It computes the value of the constant at which the result of the comparison
-changes. The table shows quantiles of these values: first for cases without a fault, then for cases
-with faults. If nearly all values without a fault are on one side of a constant, the constant
-separates chance from a change.
+properties that the fitted model does not have. The benchmark records each comparison of a value
+with a numeric constant in `diagnosis/`. For each comparison, it computes the value of the constant
+at which the result would change. The table shows quantiles of these values: first for cases without
+a fault, then for cases with faults. If nearly all values without a fault are on one side of the
+constant, the constant separates real changes from chance.
 
 A comparison of arrays counts as one comparison, with the median of its values. The causes are not
 tested by replay.
@@ -46,7 +46,7 @@ _values: Values = defaultdict(list)
 
 
 class _Recording(ast.NodeTransformer):
-    """Replaces `a > CONSTANT * b` by a call that also records the values."""
+    """Replaces a comparison such as `a > CONSTANT * b` by a call that also records the values."""
 
     def __init__(self, names: Mapping[str, NumericConstant]) -> None:
         self._names = names
@@ -160,8 +160,8 @@ from diagnosis.question import Metric, Question  # noqa: E402
 def compared(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Values:
     """Simulate a case, explain it, and return the values that were compared with each constant.
 
-    A case without a fault is explained for each latency, as if its growth were not due to chance.
-    If the latency fell, the two time ranges are exchanged.
+    A case without a fault is explained for each latency, as if the latency had really grown. If the
+    latency fell, the two time ranges are exchanged.
     """
     case, requests, servers = simulated(number, seed, kind, causes)
     spans = case.window, case.baseline

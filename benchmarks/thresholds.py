@@ -7,7 +7,7 @@
 The benchmark changes each numeric constant of `diagnosis/`, one after another, and explains the
 same simulated cases (`diagnosis.py`) again. In half of the cases, the servers have properties that
 the fitted model does not have. Each constant is halved and doubled. If values are compared with the
-constant, it also gets a lowest and a highest value. One of these values switches the condition off.
+constant, it also gets a lowest and a highest value. One of these two values disables the condition.
 The table shows in how many cases the outcome becomes wrong or right. If no value changes an
 outcome, the constant may be needless.
 

@@ -4,8 +4,8 @@
     python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md
 
 Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
-request per second. These hours fill the long windows. Rules are evaluated every 30 s. In the file
-that Tailspan generates, paging rules are evaluated every 15 s.
+request per second. These hours fill the long windows. Rules are evaluated every 30 s. In real use,
+Tailspan's paging rules are evaluated every 15 s.
 """
 
 import argparse

@@ -3,11 +3,12 @@
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
 Chromium opens each page over a day of requests in SQLite. Each round has a new profile and a
-different minute. Then Chromium opens the same address again, like a second viewer. "answer" is the
-time until the page's first sentence, and "all" is the time until its charts are drawn. Durations
-come from the page's own clock, because a measurement from outside waits until the page is idle. The
-CPU time covers the explorer and its reader processes. The first line has the start: reading the
-last day, and opening the Root cause page before the reading has ended.
+different minute. Then Chromium opens the same address again, to measure the time for a second
+viewer. "answer" is the time until the page's first sentence, and "all" is the time until its charts
+are drawn. Durations come from the page's own clock, because a measurement from outside waits until
+the page is idle. The CPU time covers the explorer and its reader processes. The first line of the
+output is about the start of the explorer: how long it reads the last day, and how long the Root
+cause page takes if it is opened before the reading has ended.
 """
 
 import argparse

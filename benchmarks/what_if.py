@@ -1,13 +1,14 @@
-"""Measures the error of predictions of a change, and how often their intervals are right.
+"""Measure the error of predicted changes, and how often their confidence intervals contain the true
+value.
 
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2] [--adapters]
 
 The model is fitted only from a simulated replica's telemetry. The change is simulated twice: with
 the same arrivals, and with other traffic of the same kind ("new traffic"). In 90 to 98 % of the
-cases, a 95 % interval should contain the value of the new traffic. In saturated cases, the changed
-replica cannot keep up. Saturated cases are counted separately, and the prediction must report the
-saturation. With `--adapters`, most requests need a LoRA adapter, and the replica has too few slots
-for all adapters.
+cases, a 95 % interval should contain the value of the new traffic. A case is saturated if the
+changed replica cannot keep up. Saturated cases are counted separately, and the prediction must
+report the saturation. With `--adapters`, most requests need a LoRA adapter, and the replica has too
+few slots for all adapters.
 """
 
 import argparse

@@ -1,13 +1,14 @@
-"""Measures whether predictions hold for a real vLLM that is then changed.
+"""Measure whether predictions agree with a real vLLM after the predicted change.
 
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
     python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server serves the same seeded arrivals twice, and the difference is the noise. The change is
-predicted from the first run, and then a changed server serves the same arrivals. An error may be
-1.5 times the noise, or 10 % at P50 and 20 % at P99, whichever is larger. The goal is that four of
-five cases stay within this limit, and that no saturated case is predicted as safe. "No change" and
-M/M/c (one server for each request that can run at the same time) are printed for comparison.
+A real server serves the same seeded arrivals twice. The difference between the two runs is the
+noise. The change is predicted from the first run, and then a changed server serves the same
+arrivals. An error may be 1.5 times the noise, or 10 % at P50 and 20 % at P99, whichever is larger.
+The goal is that the errors of four of five cases are within this limit, and that each saturated
+case is predicted as saturated. "No change" and M/M/c (one server for each request that can run at
+the same time) are printed for comparison.
 """
 
 import argparse
@@ -164,7 +165,8 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """The measured latency without the measured queue time, plus the queue time of M/M/c."""
+    """The latency that an M/M/c model predicts: the measured latency, with the queue time of M/M/c
+    in place of the measured queue time."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value
