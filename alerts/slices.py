@@ -1,7 +1,7 @@
 """Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if its share of good events is below `Slices.target`. A slice without events does not
-count. All other slices have the same weight: a bad minute at night uses as much budget as a bad
+A slice is bad if its share of good events is below `Slices.target`. A slice without events is
+ignored. All other slices have the same weight: a bad minute at night uses as much budget as a bad
 minute at noon, which has more requests. Slices end at multiples of their length from unix time 0,
 like the steps of a PromQL subquery.
 

@@ -32,7 +32,7 @@ def latest_change(
 ) -> ArgumentChange | None:
     """The latest change of an engine's arguments, version of vLLM or GPUs, or None.
 
-    A restart without such a change does not count. The end of an engine counts as a change if no
+    A restart without such a change is ignored. The end of an engine counts as a change if no
     running engine has its arguments, because a rollout can give each server a new name.
 
     Args:

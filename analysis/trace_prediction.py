@@ -93,13 +93,14 @@ class TraceAnswer:
 
     @property
     def rate_rps(self) -> float | None:
-        """Return the mean request rate of the trace, or None if all requests arrive at once."""
+        """Return the mean request rate of the trace, or None if all requests arrive at the same
+        time."""
         return self.requests / self.length_s if self.length_s > 0 else None
 
     @property
     def throughput_rps(self) -> float | None:
         """The mean rate of the requests that are not rejected, or None if all requests arrive at
-        once."""
+        the same time."""
         return self.served / self.length_s if self.length_s > 0 else None
 
     @property

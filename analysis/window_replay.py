@@ -62,7 +62,7 @@ class Replayed:
     @property
     def judged(self) -> BoolArray:
         """(n,) whether an objective can judge a request. A request that a full queue rejected is
-        bad. A request that is too long is the client's error and does not count."""
+        bad. A request that is too long is the client's error and is ignored."""
         return ~self.rejected | self.queue_full
 
 

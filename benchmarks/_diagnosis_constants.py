@@ -1,4 +1,4 @@
-"""Finds the numeric constants of `diagnosis/`, and the modules that use them. Reads only the source
+"""Find the numeric constants of `diagnosis/`, and the modules that use them. Reads only the source
 files, so it imports no module of `diagnosis/`."""
 
 import ast

@@ -1,4 +1,4 @@
-"""Draws simulated cases at random: their causes, severity, fleet and load.
+"""Draw simulated cases at random: their causes, severity, fleet and load.
 
 A seed determines all cases. So a detector can be developed on the cases of one seed, and tested on
 the cases of another seed.

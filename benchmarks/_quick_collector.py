@@ -1,4 +1,4 @@
-"""Runs `tailspan` with incidents that end after QUIET_S seconds without an alert, instead of 300.
+"""Run `tailspan` with incidents that end after QUIET_S seconds without an alert, instead of 300.
 
 python benchmarks/_quick_collector.py QUIET_S up …
 """

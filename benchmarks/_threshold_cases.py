@@ -1,4 +1,4 @@
-"""Simulates and explains the cases of `thresholds.py` and `threshold_values.py`."""
+"""Simulate and explain the cases of `thresholds.py` and `threshold_values.py`."""
 
 import argparse
 import sys

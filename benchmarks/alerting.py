@@ -1,4 +1,4 @@
-"""Compares three alerting rules on the same days, by their delays and wrong pages.
+"""Compare three alerting rules on the same days, by their delays and wrong pages.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 

@@ -1,4 +1,4 @@
-"""Measures what the plugin costs per chunk of an event stream.
+"""Measure what the plugin costs per chunk of an event stream.
 
     python benchmarks/answer_kinds.py [--chunks 200000]
 

@@ -1,4 +1,4 @@
-"""Measures the response times of the JSON API, and by how much it slows down ingestion.
+"""Measure the response times of the JSON API, and by how much it slows down ingestion.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 

@@ -1,4 +1,4 @@
-"""Checks that `explain` reports an incident if, and only if, an objective's attainment fell.
+"""Check that `explain` reports an incident if, and only if, an objective's attainment fell.
 
     python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
     python benchmarks/attainment.py                  simulated arrivals in its place

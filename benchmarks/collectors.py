@@ -1,4 +1,4 @@
-"""Measures several collectors on one database: failures, and the CPU time per span.
+"""Measure several collectors on one database: failures, and the CPU time per span.
 
     python benchmarks/collectors.py [--seed 1] [--seconds 100] [--telemetry clickhouse]
 

@@ -1,4 +1,4 @@
-"""Measures how often `tailspan compare` reports false changes and finds true changes.
+"""Measure how often `tailspan compare` reports false changes and finds true changes.
 
     python benchmarks/compare.py                        the default numbers of cases
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10

@@ -1,4 +1,4 @@
-"""Measures whether the verdict of `tailspan compare` is right on a real vLLM.
+"""Measure whether the verdict of `tailspan compare` is right on a real vLLM.
 
     python benchmarks/compare_real.py [--keep DIR]       record and compare, 25 minutes
     python benchmarks/compare_real.py --recorded DIR     compare again, without a server

@@ -1,4 +1,4 @@
-"""Measures how long it takes to compute the bill of a day.
+"""Measure how long it takes to compute the bill of a day.
 
     python benchmarks/cost.py [--requests 10000000]
 

@@ -1,4 +1,4 @@
-"""Measures how often the causes of simulated slow requests are found, compared with simple
+"""Measure how often the causes of simulated slow requests are found, compared with simple
 diagnosers.
 
     python benchmarks/diagnosis.py                            360 cases, two at a time

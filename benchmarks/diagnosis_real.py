@@ -1,4 +1,4 @@
-"""Measures how often `tailspan explain` finds the fault that was injected into a real vLLM.
+"""Measure how often `tailspan explain` finds the fault that was injected into a real vLLM.
 
     python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5

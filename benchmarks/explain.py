@@ -1,4 +1,4 @@
-"""Measures how long an explanation takes, compared with limits.
+"""Measure how long an explanation takes, compared with limits.
 
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0] [--hour]
 

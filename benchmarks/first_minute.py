@@ -1,4 +1,4 @@
-"""Measures how soon after `tailspan up --simulate` the explorer shows the incident and its cause.
+"""Measure how soon after `tailspan up --simulate` the explorer shows the incident and its cause.
 
     python benchmarks/first_minute.py [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""Computes a collector's load from 10, 1,000 and 100,000 GPUs, and the limit that is reached first.
+"""Compute a collector's load from 10, 1,000 and 100,000 GPUs, and the limit that is reached first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 

@@ -1,4 +1,4 @@
-"""Measures how fast questions about a day of a large fleet are answered from rollups.
+"""Measure how fast questions about a day of a large fleet are answered from rollups.
 
     python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--max-gb 6]
 

@@ -1,4 +1,4 @@
-"""Measures the effect of hostile senders on memory, on other senders' delay, and on the time to
+"""Measure the effect of hostile senders on memory, on other senders' delay, and on the time to
 stop.
 
     python benchmarks/hostile.py

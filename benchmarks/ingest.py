@@ -1,4 +1,4 @@
-"""Measures how many request spans per second are committed end to end, and the memory used.
+"""Measure how many request spans per second are committed end to end, and the memory used.
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 

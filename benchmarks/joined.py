@@ -1,4 +1,4 @@
-"""Compares the sum of a joined request's phases with the duration that the client measures.
+"""Compare the sum of a joined request's phases with the duration that the client measures.
 
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 

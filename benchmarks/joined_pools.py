@@ -1,4 +1,4 @@
-"""Measures whether `tailspan explain` names the right pool of a simulated disaggregated fleet.
+"""Measure whether `tailspan explain` names the right pool of a simulated disaggregated fleet.
 
     python benchmarks/joined_pools.py [--seeds 1-10]
 

@@ -1,4 +1,4 @@
-"""Measures the cost of the step ledger for the engine core, without a server.
+"""Measure the cost of the step ledger for the engine core, without a server.
 
     python benchmarks/ledger.py [--steps 3000]
 

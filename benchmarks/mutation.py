@@ -1,4 +1,4 @@
-"""Measures whether the tests detect wrong code: the share of mutants for which a test fails.
+"""Measure whether the tests detect wrong code: the share of mutants for which a test fails.
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 

@@ -1,4 +1,4 @@
-"""Measures the cost of rollups with a large fleet's label values, and with hostile label values.
+"""Measure the cost of rollups with a large fleet's label values, and with hostile label values.
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 

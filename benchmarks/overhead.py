@@ -1,4 +1,4 @@
-"""Measures the CPU cost of the plugin for a server, compared with vLLM's own tracing.
+"""Measure the CPU cost of the plugin for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
     python benchmarks/overhead.py --engines 2

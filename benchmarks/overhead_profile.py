@@ -1,4 +1,4 @@
-"""Compares the CPU time of the plugin and of vLLM's own tracing in the same API servers.
+"""Compare the CPU time of the plugin and of vLLM's own tracing in the same API servers.
 
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 

@@ -1,4 +1,4 @@
-"""Measures the duration of queries: percentiles of ten million requests, reading a million rows.
+"""Measure the duration of queries: percentiles of ten million requests, reading a million rows.
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 

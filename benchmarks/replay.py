@@ -1,4 +1,4 @@
-"""Measures how long it takes to replay an hour of a replica's traffic.
+"""Measure how long it takes to replay an hour of a replica's traffic.
 
     python benchmarks/replay.py
 

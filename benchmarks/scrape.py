@@ -1,4 +1,4 @@
-"""Measures the cost of a scrape of `/metrics` in each format, and the cost of its parts.
+"""Measure the cost of a scrape of `/metrics` in each format, and the cost of its parts.
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 

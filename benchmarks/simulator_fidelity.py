@@ -1,4 +1,4 @@
-"""Measures the difference between the latencies of the simulator and of a real vLLM, by phase.
+"""Measure the difference between the latencies of the simulator and of a real vLLM, by phase.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 

@@ -1,4 +1,4 @@
-"""Measures the cost and error of two quantile sketches: Tailspan's and DataDog's ddsketch.
+"""Measure the cost and error of two quantile sketches: Tailspan's and DataDog's ddsketch.
 
     python benchmarks/sketches.py [--values 200000]
 

@@ -1,4 +1,4 @@
-"""Measures the cost of reporting one request without a server.
+"""Measure the cost of reporting one request without a server.
 
     python benchmarks/span_cost.py [--requests 4000]
 

@@ -1,4 +1,4 @@
-"""Measures how fast each database writes and reads requests through the store's code.
+"""Measure how fast each database writes and reads requests through the store's code.
 
     python benchmarks/stores.py [--rows 200000]
 

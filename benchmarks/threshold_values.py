@@ -1,4 +1,4 @@
-"""Measures which values the diagnosis compares with each of its constants.
+"""Measure which values the diagnosis compares with each of its constants.
 
     python benchmarks/threshold_values.py                     300 cases, two at a time
     python benchmarks/threshold_values.py --cases 60 --seed 7

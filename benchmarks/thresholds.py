@@ -1,4 +1,4 @@
-"""Measures how many results of the diagnosis depend on the value of each constant in the detectors.
+"""Measure how many results of the diagnosis depend on the value of each constant in the detectors.
 
     python benchmarks/thresholds.py                       60 cases, two at a time
     python benchmarks/thresholds.py --cases 20 --seed 7

@@ -1,4 +1,4 @@
-"""Compares the times at which Tailspan's and Sloth's rules fire pages, with promtool.
+"""Compare the times at which Tailspan's and Sloth's rules fire pages, with promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md

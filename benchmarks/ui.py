@@ -1,4 +1,4 @@
-"""Measures how long the explorer's pages take in a browser, with a million requests in the range.
+"""Measure how long the explorer's pages take in a browser, with a million requests in the range.
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
@@ -197,7 +197,7 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            # Only the first opening counts, because the page's data is cached afterwards.
+            # Only the first opening is measured, because the page's data is cached afterwards.
             if name == next(iter(actions), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)

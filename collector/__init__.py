@@ -1,1 +1,1 @@
-"""Receives OTLP telemetry, and passes its rows to the store and to listeners."""
+"""Receive OTLP telemetry, and pass its rows to the store and to listeners."""

@@ -1,4 +1,4 @@
-"""Lets coroutines wait until the rows of a message are committed.
+"""Let coroutines wait until the rows of a message are committed.
 
 A whole transaction wakes the event loop only once. `asyncio.wrap_future` would make a system call
 for each message.

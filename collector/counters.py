@@ -1,4 +1,4 @@
-"""Counts received messages and items (spans, data points, log records) by result.
+"""Count received messages and items (spans, data points, log records) by result.
 
 When a message is acknowledged, each of its items counts as `stored`, `skipped` or `refused`. If a
 message is not acknowledged, each of its valid items counts as `unstored`. Its invalid items are

@@ -1,4 +1,4 @@
-"""Runs the OTLP receivers for gRPC and HTTP, and the intake that both receivers use."""
+"""Run the OTLP receivers for gRPC and HTTP, and the intake that both receivers use."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -44,11 +44,11 @@ class Collector:
         listeners: called after the commit.
         tokens: the accepted tokens, or None if no token is required.
         hosts: the allowed host names of requests to OTLP/HTTP.
-        reading: the reader of messages. With None, messages are read in this process.
-        clock: Tailspan's clock. With None, a new `CorroboratedClock` is used.
+        reading: the reader of messages. If None, messages are read in this process.
+        clock: Tailspan's clock. If None, a new `CorroboratedClock` is used.
         clock_unix_ns: replaces the system clock if `clock` is None. It must never jump.
         forward: receives the unchanged bytes of each stored message.
-        keep_ns: the retention. Older rows are refused. With None, rows of any age are accepted.
+        keep_ns: the retention. Older rows are refused. If None, rows of any age are accepted.
     """
 
     def __init__(

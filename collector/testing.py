@@ -87,7 +87,7 @@ class MemorySink:
         return done
 
     def release(self) -> None:
-        """Commit the waiting rows. Later rows are committed at once."""
+        """Commit the waiting rows. Later rows are committed immediately."""
         self._held = False
         self._commit()
 

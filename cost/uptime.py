@@ -163,9 +163,9 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
     """Move busy time that exceeds a segment's length (the surplus) to earlier segments.
 
-    Return the changed segments, and the busy seconds of each segment that fit nowhere: (n,). The
-    surplus moves from segment to segment, as in a queue (Lindley 1952), but not across a gap. At
-    most GAP_S of a segment's own surplus moves, because steps rarely take longer.
+    Return the changed segments, and for each segment, the busy seconds that fit into no segment:
+    (n,). The surplus moves from segment to segment, as in a queue (Lindley 1952), but not across a
+    gap. At most GAP_S of a segment's own surplus moves, because steps rarely take longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]

@@ -56,8 +56,9 @@ Enough events with outliers show a growth, even within a single minute."""
 LONE_OUTLIER_RATIO: Final = 3.0
 """If too few events caused outliers, their latency must exceed this multiple. By chance, a single
 step can be long. Two ranges without a fault were compared 600 times (seeds 7001 and 7002 of
-`benchmarks/_diagnosis_draws.py`). The longest gaps of `MIN_TAIL_REQUESTS` requests exceeded the
-other range's longest gap 2-fold once, and 2.4-fold never."""
+`benchmarks/_diagnosis_draws.py`). In one comparison, the longest gaps of `MIN_TAIL_REQUESTS`
+requests were more than 2 times as long as the other range's longest gap. In no comparison were they
+more than 2.4 times as long."""
 
 MIN_NAMED_SHARE: Final = 0.01
 """A cause with a share below `NAMED_SHARE` is named if its share is at least this, and if its
@@ -304,7 +305,7 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
     """Return whether each request is slower than the fastest request of the baseline's tail: (n,).
-    At most a tenth of the requests, the slowest, count."""
+    At most the slowest tenth of the requests is returned."""
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
     hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True

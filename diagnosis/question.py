@@ -18,8 +18,8 @@ class Metric(StrEnum):
 
 
 CONTAIN_TOKENS: Final = (Metric.E2E, Metric.FIRST_CONTENT)
-"""The latencies that grow with the number of generated tokens. For E2E, all generated tokens count.
-For the time to the first content, only the tokens before the content count."""
+"""The latencies that grow with the number of generated tokens. For E2E, these are all generated
+tokens. For the time to the first content, they are only the tokens before the content."""
 
 FROM_RECEIPT: Final = (Metric.TTFT, *CONTAIN_TOKENS)
 """The latencies that begin when the request is received."""

@@ -1,1 +1,1 @@
-"""Serves `/metrics` to Prometheus, and forwards OTLP to another backend."""
+"""Serve `/metrics` to Prometheus, and forward OTLP to another backend."""

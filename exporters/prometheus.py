@@ -1,4 +1,4 @@
-"""Exports stored telemetry as Prometheus metrics.
+"""Export stored telemetry as Prometheus metrics.
 
 `PrometheusExporter` is a listener of the collector. It counts requests in batches, about once per
 second and before a scrape. A scrape copies the totals under a lock. It writes the copy after it has
@@ -49,8 +49,8 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""If at least this number of requests is uncounted, they are counted at once. Counting takes about
-20 ms."""
+"""If at least this number of requests is uncounted, they are counted immediately. Counting takes
+about 20 ms."""
 WAIT_NS: Final = 10**9
 
 

@@ -1,1 +1,1 @@
-"""Measures the latency of model endpoints from where users are. Runs without Tailspan."""
+"""Measure the latency of model endpoints from where users are. Runs without Tailspan."""

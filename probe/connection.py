@@ -1,4 +1,4 @@
-"""Resolves a host name and connects, with the duration of each step."""
+"""Resolve a host name and connect, with the duration of each step."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Sends one HTTP request over a new connection, and measures each step at the socket.
+"""Send one HTTP request over a new connection, and measure each step at the socket.
 
 No HTTP client library is used, because it does not report the steps exactly (docs/decisions/084).
 h11 is used only as a parser. Instants are on the event loop's clock.
@@ -20,7 +20,7 @@ from probe.errors import ProbeFailure
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 MAX_REFUSAL_BYTES: Final = 16_384
-"""Maximum bytes of an error response's body that are kept."""
+"""Maximum number of bytes that are kept of the body of an error response."""
 USER_AGENT: Final = "tailspan-probe"
 
 

@@ -1,4 +1,4 @@
-"""Encodes results as an OTLP trace message with one span per probe."""
+"""Encode results as an OTLP trace message with one span per probe."""
 
 from collections.abc import Iterable
 from typing import Final

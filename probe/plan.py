@@ -8,7 +8,7 @@ from typing import Final
 from probe.errors import ProbeFailure
 
 MAX_KEY_BYTES: Final = 16_384
-"""Maximum bytes of a key file. An OAuth token has up to a few kilobytes."""
+"""Maximum size of a key file in bytes. An OAuth token has up to a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ProbePlan:
     Attributes:
         every_s: seconds between two probes of an endpoint. It is also the time limit of a probe.
         limits: the daily budget of all endpoints together.
-        results_url: the OTLP/HTTP address for results. With None, results are only printed.
+        results_url: the OTLP/HTTP address for results. If None, results are only printed.
     """
 
     region: str

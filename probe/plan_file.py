@@ -1,4 +1,4 @@
-"""Reads the file of probes. Errors name the key, the value and what is allowed."""
+"""Read the file of probes. Errors name the key, the value and what is allowed."""
 
 import math
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ from telemetry.printable import printable
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_PROMPT_BYTES: Final = 4 * 2**20
-"""Maximum bytes of a prompt file. A file of this size has about a million tokens."""
+"""Maximum size of a prompt file in bytes. A file of this size has about a million tokens."""
 MAX_ENDPOINTS: Final = 1_000
 MIN_EVERY_S: Final = 1.0
 MAX_EVERY_S: Final = 86_400.0

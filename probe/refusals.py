@@ -1,4 +1,4 @@
-"""Describes an HTTP error status in one sentence."""
+"""Describe an HTTP error status in one sentence."""
 
 import json
 from typing import Final

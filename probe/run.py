@@ -1,4 +1,4 @@
-"""Runs the prober: probes on schedule, and sends the results."""
+"""Run the prober: probes on schedule, and send the results."""
 
 import asyncio
 import os

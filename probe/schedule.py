@@ -18,7 +18,8 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MAX_MISSED: Final = 1_000
-"""Maximum results for missed instants. Instants are missed, for example, while a laptop sleeps."""
+"""Maximum number of results for missed instants. For example, instants are missed while a laptop
+sleeps."""
 
 
 async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:

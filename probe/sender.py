@@ -22,10 +22,10 @@ from telemetry.printable import printable
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
-"""Maximum waiting results (about 20 MB). The queue is long enough for 100 endpoints, every 30 s,
-for 100 minutes."""
+"""Maximum number of waiting results (about 20 MB). The queue is long enough for 100 endpoints,
+every 30 s, for 100 minutes."""
 MAX_IN_A_MESSAGE: Final = 512
-"""Maximum results in a message. It is the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
+"""Maximum number of results in a message. It is the default of OTEL_BSP_MAX_EXPORT_BATCH_SIZE."""
 GATHER_S: Final = 1.0
 """Seconds to wait for more results before a message is sent."""
 

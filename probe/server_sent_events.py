@@ -1,4 +1,4 @@
-"""Decodes server-sent events. Source: WHATWG HTML, "Interpreting an event stream"."""
+"""Decode server-sent events. Source: WHATWG HTML, "Interpreting an event stream"."""
 
 import json
 import re
@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MAX_EVENT_BYTES: Final = 2**20
-"""Maximum bytes of an event. An event with a token has hundreds of bytes. An event that summarises
-the answer has kilobytes."""
+"""Maximum size of an event in bytes. An event with a token has hundreds of bytes. An event that
+summarises the answer has kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 

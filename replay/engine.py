@@ -121,7 +121,8 @@ class ReplayEngine:
         self._leaving: dict[int, Job] = {}
         """Running jobs to abort at the end of the current step, by job number."""
         self.blocked = Blocked()
-        """Seconds of the steps during which the queue was blocked, by the limit that blocked it."""
+        """For each limit, the total duration of the steps during which it blocked the queue, in
+        seconds."""
         self._longest_step_s = 0.0
 
     @property

@@ -173,8 +173,8 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        `take` does not update the lease. So the blocks that `take` took for the job's output are
-        added to the job's segments here.
+        `take` does not update the lease. So before the release, this function adds the blocks that
+        `take` allocated for the job's output to the job's segments.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own

@@ -1,1 +1,1 @@
-"""Runs a real vLLM on this machine's CPU, to try or test Tailspan."""
+"""Run a real vLLM on this machine's CPU, to try or test Tailspan."""

@@ -1,4 +1,4 @@
-"""Runs ClickHouse's engine (chdb) in this process, without a server."""
+"""Run ClickHouse's engine (chdb) in this process, without a server."""
 
 from pathlib import Path
 

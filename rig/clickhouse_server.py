@@ -1,4 +1,4 @@
-"""Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
+"""Serve ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
 The server supports only the queries and inserts that Tailspan sends. It executes one statement at a
 time.

@@ -1,4 +1,4 @@
-"""Takes pictures of the explorer's pages, with a simulated fleet and a current incident.
+"""Take pictures of the explorer's pages, with a simulated fleet and a current incident.
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 

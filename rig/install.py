@@ -1,4 +1,4 @@
-"""Installs a real vLLM for the CPU with Tailspan's plugin, in its own virtual environment.
+"""Install a real vLLM for the CPU with Tailspan's plugin, in its own virtual environment.
 
 python -m rig.install
 """

@@ -1,4 +1,4 @@
-"""Creates a LoRA adapter with random weights for the rig's model, in PEFT's format.
+"""Create a LoRA adapter with random weights for the rig's model, in PEFT's format.
 
 Run it inside vLLM's own environment:
 

@@ -1,4 +1,4 @@
-"""Builds a small Llama with random weights. The tokeniser has one token per byte.
+"""Build a small Llama with random weights. The tokeniser has one token per byte.
 
 Run it inside vLLM's own environment: `python model.py DIR`. It downloads nothing.
 """

@@ -1,4 +1,4 @@
-"""Builds a small BLIP-2 without weights, which vLLM serves with random weights.
+"""Build a small BLIP-2 without weights, which vLLM serves with random weights.
 
 Run it inside vLLM's own environment:
 

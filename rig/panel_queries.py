@@ -1,4 +1,4 @@
-"""Runs the queries of dashboard panels on a Prometheus server. Variables are replaced as in
+"""Run the queries of dashboard panels on a Prometheus server. Variables are replaced as in
 Grafana."""
 
 import re

@@ -1,4 +1,4 @@
-"""Takes pictures of the dashboards, for readers without a Grafana.
+"""Take pictures of the dashboards, for readers without a Grafana.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 

@@ -1,4 +1,4 @@
-"""Finds free ports."""
+"""Find free ports."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Runs Debian's PostgreSQL in its own folder, for tests that stop and start it."""
+"""Run Debian's PostgreSQL in its own folder, for tests that stop and start it."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Runs Tailspan with a simulated fleet, and a Prometheus with Tailspan's rules."""
+"""Run Tailspan with a simulated fleet, and a Prometheus with Tailspan's rules."""
 
 import json
 import shutil

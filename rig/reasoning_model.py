@@ -1,4 +1,4 @@
-"""Creates a tokeniser and a chat template like those of a reasoning model, for the tiny model.
+"""Create a tokeniser and a chat template like those of a reasoning model, for the tiny model.
 
 Run it inside vLLM's own environment:
 

@@ -1,4 +1,4 @@
-"""Writes the list of packages that the container image installs, with the hash of each file.
+"""Write the list of packages that the container image installs, with the hash of each file.
 
     python -m rig.requirements_lock deploy/requirements.lock
 

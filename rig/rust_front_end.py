@@ -1,4 +1,4 @@
-"""Downloads vLLM's Rust front end, which the CPU build lacks.
+"""Download vLLM's Rust front end, which the CPU build lacks.
 
 pip downloads the published wheel of the same version (330 MB). Only `vllm-rs` is kept.
 

@@ -1,4 +1,4 @@
-"""Prints vLLM's estimates of bytes and FLOPs for some steps, and the plugin's model shape.
+"""Print vLLM's estimates of bytes and FLOPs for some steps, and the plugin's model shape.
 
 Run the module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
 contains a model's config.json. The output has one JSON object per line.

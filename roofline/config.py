@@ -15,7 +15,8 @@ from roofline.errors import UnknownShapeError
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 """Keys under which multimodal models store the language model's configuration."""
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum count, as in `collector.normalise.values`. Products of counts then fit in a float."""
+"""Maximum value of a count, as in `collector.normalise.values`. Products of counts then fit in a
+float."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ DIFFERS_BEYOND: Final = 0.25
 """Limit of the relative difference between modelled and measured bandwidth."""
 WORTH_COMPARING: Final = 0.05
 """The modelled and the measured bandwidth are compared only if one of them is at least this share
-of the peak. Below it, transfers that are not modelled dominate."""
+of the peak. At lower bandwidths, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02

@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class EvaluationTask:
     """Evaluates the objectives every `EVALUATION_S` seconds.
 
-    An evaluation starts at once when the first recent request arrives, because a sender may send
-    old requests first. If several collectors share a database, only the holder of the lease
+    An evaluation starts immediately when the first recent request arrives, because a sender may
+    send old requests first. If several collectors share a database, only the holder of the lease
     evaluates. The other collectors read its results.
 
     Args:

@@ -87,7 +87,7 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread.
 
     Args:
-        compute_verdict: computes a verdict. With None, a separate process computes it.
+        compute_verdict: computes a verdict. If None, a separate process computes it.
         found: a function that the thread calls after each computation.
         evaluates: whether this process evaluates the objectives. If it does not, it computes no
             answers.

@@ -24,7 +24,7 @@ from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""Maximum seconds between two checks of the outbox. New messages wake the thread."""
+"""Maximum number of seconds between two checks of the outbox. New messages wake the thread."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 

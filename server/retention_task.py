@@ -50,7 +50,7 @@ continues with the rollups."""
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """The retention of each kind of data. Data whose retention is None is kept for ever.
+    """The retention of each kind of data. Data whose retention is None is kept indefinitely.
 
     Rollups are kept at least as long as rows. A late row changes the rollups of its minute and of
     its hour, and the rollup of an hour can only be computed while the rollups of all its minutes

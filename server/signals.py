@@ -1,4 +1,4 @@
-"""Handles signals. The first signal requests an orderly stop. A second signal ends the process."""
+"""Handle signals. The first signal requests an orderly stop. A second signal ends the process."""
 
 import asyncio
 import os

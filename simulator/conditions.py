@@ -60,7 +60,7 @@ class Restart:
     """The server stops at `at_s` and is ready again after `down_s` seconds.
 
     Args:
-        config: the new configuration. With None, the configuration does not change.
+        config: the new configuration. If None, the configuration does not change.
         new_shape_s: additional seconds of the first step of each batch shape.
     """
 

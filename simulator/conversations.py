@@ -1,4 +1,4 @@
-"""Simulates conversations. Pure.
+"""Simulate conversations. Pure.
 
 In a conversation, each prompt contains the conversation so far and some new text. A few dozen
 conversations are active at a time. When a conversation ends, a new conversation replaces it.

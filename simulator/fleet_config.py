@@ -22,8 +22,8 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """The number of the first replicas, which only prefill. All other replicas then only decode.
-    With 0, each replica prefills and decodes."""
+    """The number of the first replicas, which only prefill. All other replicas then only decode. If
+    0, each replica prefills and decodes."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     faults: tuple[SimulatedFault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -35,8 +35,8 @@ class FleetConfig:
     """Properties that the replay's model of a server does not have."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. With None, requests arrive until the trace ends. If
-    there is no trace, they arrive for ever."""
+    """Seconds during which requests arrive. If None, requests arrive until the trace ends, or
+    without end if there is no trace."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 

@@ -49,8 +49,8 @@ class SimulationPlan:
     plan."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Seconds of live traffic. With None, live traffic continues until the run is stopped. With 0,
-    only the backfill is sent."""
+    """Seconds of live traffic. If None, live traffic continues until the run is stopped. If 0, only
+    the backfill is sent."""
     service: str = "vllm"
     truth: Path | None = None
     """The file for the active causes, one JSON object per line."""

@@ -1,7 +1,7 @@
 """Send records and states in batches over OTLP/HTTP, from a separate thread.
 
 A failed batch is retried until a time limit, and is then dropped and counted. A batch that the
-collector refuses is dropped at once. After a drop, each batch is tried only once until the
+collector refuses is dropped immediately. After a drop, each batch is tried only once until the
 collector accepts a batch, so that the data from after the outage is not lost. Redirects are not
 followed, because the headers may contain a credential.
 """
@@ -190,7 +190,7 @@ class OtlpExport:
         )
 
     def close(self) -> None:
-        """Stop sending after the current message. May be called from any thread."""
+        """Stop sending after the current message. This function may be called from any thread."""
         self._closed = True
 
 

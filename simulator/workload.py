@@ -57,13 +57,13 @@ class SimulatedRequest:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of output tokens after which the client disconnects. With None, the client does not
+    """Number of output tokens after which the client disconnects. If None, the client does not
     disconnect."""
     prompt: str | None = None
-    """A name for the prompt. Requests with the same prompt have the same name. With None, no other
+    """A name for the prompt. Requests with the same prompt have the same name. If None, no other
     request has the prompt."""
     timeout_s: float | None = None
-    """Time after which the client gives up. With None, the client never gives up."""
+    """Time after which the client gives up. If None, the client never gives up."""
     retries: int = 0
     """The number of times that the client sends the request again after a timeout."""
     malformed: bool = False
@@ -74,7 +74,7 @@ class SimulatedRequest:
     """The encoder's time for the images, or None if the model accepts no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """The client's reading speed. With None, the speed is unlimited."""
+    """The client's reading speed. If None, the speed is unlimited."""
     hop: SimulatedHop | None = None
     """The visit to a prefill server or a decode server. It is None if one server does prefill and
     decode."""

@@ -234,7 +234,7 @@ class _TermFence:
         if self.leases.given_up and self.term.lease != NOTIFICATION:
             raise LeaseLost(f"this process has given up the lease {self.term.lease!r}")
         if self.leases.shared and dialects.of(engine).ADDITIVE:
-            # Without transactions, each statement takes effect at once.
+            # Without transactions, each statement takes effect immediately.
             with reading(self.leases.state) as connection:
                 self.leases.check(connection, self.term)
 

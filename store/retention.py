@@ -177,7 +177,7 @@ def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
     """Delete the rollups that are older than their retention, in whole hours. If the retention is
-    None, rollups are kept for ever.
+    None, rollups are kept indefinitely.
 
     Raises:
         ValueError: the retention of rollups per hour is shorter than the retention of rollups per

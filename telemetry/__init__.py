@@ -1,1 +1,1 @@
-"""Defines the data types that all modules share. Pure."""
+"""Define the data types that all modules share. Pure."""

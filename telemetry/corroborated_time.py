@@ -6,7 +6,8 @@ candidates. The first candidate is the system clock. The second is the held time
 with the time since boot. The senders' timestamps decide between the two candidates:
 - A sender does not vote if its timestamps jumped together with the system clock, because it uses
   the same clock.
-- Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
+- Any other sender votes for the candidate nearer to its timestamps. The majority decides
+  immediately.
 - Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
 At the start of Tailspan, the system clock is compared with the newest stored data. The clock is in

@@ -22,8 +22,8 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MAX_TRACKED: Final = 1_200
-"""Maximum replicas, engines and senders of one collector. Five collectors are enough for 5,000
-replicas, even if a hash distributes the replicas unevenly."""
+"""Maximum number of replicas, of engines and of senders per collector. Five collectors are enough
+for 5,000 replicas, even if a hash distributes the replicas unevenly."""
 HUNG_S: Final = 60
 """If an engine with requests completes no step for this many seconds, it counts as hung. vLLM uses
 the same time (VLLM_RINGBUFFER_WARNING_INTERVAL).

@@ -168,7 +168,8 @@ def read_tally(
     *,
     instants: Collection[int] | None = None,
 ) -> Tally:
-    """The counts of an objective in (from, to], in unix seconds. Does not write to the store.
+    """The counts of an objective in (from, to], in unix seconds. This function does not write to
+    the store.
 
     Args:
         count: counts the steps that are not stored yet; None for `by_second`.
@@ -229,7 +230,8 @@ def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[HistoryBucket]:
-    """The counts of each step in (from, to], over all groups. Does not write to the store.
+    """The counts of each step in (from, to], over all groups. This function does not write to the
+    store.
 
     With time slices, the events of a step are the slices that end in the step.
 

@@ -280,7 +280,8 @@ def _shared(objectives: Iterable[Objective]) -> list[_SharedPlaces]:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """One objective for each group with a place, `other` first. Does not write to the store.
+    """One objective for each group with a place, `other` first. This function does not write to the
+    store.
 
     Before the first evaluation, these are the groups that would get a place.
     """
@@ -313,7 +314,7 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     """Replace each objective that has groups with one objective per group that `engine` may access.
 
-    Does not write to the store.
+    This function does not write to the store.
     """
     found: list[Objective] = []
     for each in objectives:

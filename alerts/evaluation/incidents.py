@@ -101,7 +101,7 @@ def budget_spent(incident: Incident, history: History, objective: Objective) -> 
     """Share of the period's budget that a burn spent, or None without events.
 
     Time without data counts as good, at the request rate of the time with data. If a burn lies in
-    two calendar periods, the later period's budget counts.
+    two calendar periods, the budget of the later period is used.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

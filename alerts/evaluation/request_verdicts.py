@@ -5,8 +5,8 @@ Expressions use Kleene's three-valued logic: a comparison with an unknown value 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
 - If `good` is unknown, the request is excluded.
-- A request is bad if it failed, or if the server refused it with 429, 5xx or without a status. Any
-  other 4xx status is the client's error and does not count.
+- A request is bad if it failed, or if the server refused it with 429, 5xx or without a status. A
+  request with any other 4xx status is the client's error and is excluded.
 - The latencies of a cancelled request are lower bounds (docs/decisions/012). The request is bad if
   these bounds miss the objective. It is good if no continuation could miss the objective. If
   neither is certain, the request is excluded.

@@ -3,7 +3,8 @@
 The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
 new channel receives the open incidents.
 
-A message is sent at once. When the likely cause is found, the message is sent again as an update.
+A message is sent immediately, without waiting for the likely cause. When the cause is found, the
+message is sent again as an update.
 """
 
 from collections.abc import Callable, Sequence

@@ -144,7 +144,8 @@ def renamed(sides: Sequence[tuple[pa.Table, BoolArray]]) -> list[str]:
     """Return the labels that groups must ignore, because the change renamed the model.
 
     Args:
-        sides: the requests before the change, then other requests, each with the selected rows.
+        sides: pairs of a table of requests and a mask of its rows. The first pair has the requests
+            before the change..
     """
     names = [set(table[MODEL].filter(pa.array(rows)).unique().to_pylist()) for table, rows in sides]
     new = any(each and not each & names[0] for each in names[1:])

@@ -404,8 +404,8 @@ class _Replayer:
         chance: np.random.Generator,
         sets: Sequence[frozenset[int] | None],
     ) -> dict[frozenset[int] | None, float]:
-        """The slow requests' mean latency for each set of reset factors. The key None stands for
-        the baseline."""
+        """The slow requests' mean latency for each set of reset factors. The key None is the
+        baseline."""
         means = dict.fromkeys(sets, 0.0)
         with ThreadPoolExecutor(_THREADS) as threads:
             replays: list[tuple[frozenset[int] | None, Future[float]]] = []

@@ -150,9 +150,9 @@ class OutsideAnswer:
     """Number of probes that were read. It includes the probes of places that are left out."""
     scale: float
     """1 if all probes were read. In a long window, only a sample of the answered probes is read.
-    Each answered probe of the sample then stands for this many probes, and counts of answered
-    probes are estimates."""
+    Each answered probe of the sample then represents this many probes, so counts of answered probes
+    are estimates."""
     unanswered_scale: float
     """1 if all probes without an answer were read. If there are too many, only a sample of them is
-    read. Each then stands for this many probes, and counts of failures are estimates."""
+    read. Each of them then represents this many probes, so counts of failures are estimates."""
     step_s: int

@@ -1,1 +1,1 @@
-"""Samples the GPUs of this machine and of dcgm-exporters, and assigns them to replicas."""
+"""Sample the GPUs of this machine and of dcgm-exporters, and assign them to replicas."""

@@ -1,4 +1,4 @@
-"""Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
+"""Read the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
 The bandwidth in bytes/s is `umc_activity` × `vram_max_bandwidth`. Only Instinct GPUs report
 `umc_activity`, a share of the peak. `gfx_activity` is an upper bound of the compute units'

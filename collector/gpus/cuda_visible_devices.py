@@ -1,4 +1,4 @@
-"""Parses CUDA_VISIBLE_DEVICES with CUDA's rules. Pure.
+"""Parse CUDA_VISIBLE_DEVICES with CUDA's rules. Pure.
 
 An entry is a GPU's number, its UUID, or a prefix of its UUID. CUDA ignores the first invalid entry
 and all entries after it. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".

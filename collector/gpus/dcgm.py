@@ -1,4 +1,4 @@
-"""Reads NVIDIA GPUs through dcgm-exporters.
+"""Read NVIDIA GPUs through dcgm-exporters.
 
 Use it for GPUs older than Hopper, or for GPUs on other machines. By default, an exporter samples
 every 30 s. With the option `-c 1000`, it samples every second.

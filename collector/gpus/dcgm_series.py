@@ -1,4 +1,4 @@
-"""Converts the response of a dcgm-exporter to GPU samples. Pure.
+"""Convert the response of a dcgm-exporter to GPU samples. Pure.
 
 With MIG, each slice has its own series with the label GPU_I_ID. The slices also have copies of the
 card's power and energy. Tailspan drops these copies. Sources: dcgm-exporter 2.x to 4.x,

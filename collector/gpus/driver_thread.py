@@ -1,4 +1,4 @@
-"""Calls a driver's library on a separate daemon thread, so that a hanging call blocks no other
+"""Call a driver's library on a separate daemon thread, so that a hanging call blocks no other
 code."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Reads the NVIDIA GPUs of this machine through NVML.
+"""Read the NVIDIA GPUs of this machine through NVML.
 
 It reads every card and every MIG slice. A lost GPU can be found again only after the library is
 reopened. The first read after a reopening has no rates, so the library is reopened at most every 30

@@ -1,4 +1,4 @@
-"""Converts NVML's error codes to reasons for absent values.
+"""Convert NVML's error codes to reasons for absent values.
 
 An unlisted code becomes `AbsenceReason.FAILED`. Source: NVML API reference, `nvmlReturn_t`.
 """

@@ -1,4 +1,4 @@
-"""Assigns GPUs to replicas, and counts the processes of other programs on each GPU.
+"""Assign GPUs to replicas, and count the processes of other programs on each GPU.
 
 The first source that names a replica is used:
 - the configuration

@@ -1,4 +1,4 @@
-"""Finds the replica to which a process of this machine belongs. Pure.
+"""Find the replica to which a process of this machine belongs. Pure.
 
 Processes on other machines or in containers can have the same process id. So a match also requires
 that the process and the engine's counters started at about the same time. If the replica has the

@@ -1,4 +1,4 @@
-"""Reads the processes of this machine from /proc: parents, namespaces, start times.
+"""Read the processes of this machine from /proc: parents, namespaces, start times.
 
 No command line is read. The only environment variable that is used is CUDA_VISIBLE_DEVICES, because
 other variables may contain secrets. Source: proc(5).

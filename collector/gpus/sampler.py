@@ -1,4 +1,4 @@
-"""Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
+"""Read GPUs periodically, assign each sample to a replica, and store the samples.
 
 Each reader has its own task. If the machine has no GPU, the task tries again after a minute and
 logs nothing.

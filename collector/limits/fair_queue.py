@@ -1,4 +1,4 @@
-"""Divides the time for reading messages fairly between senders.
+"""Divide the time for reading messages fairly between senders.
 
 Some messages take a hundred times longer to read than others. The next message to read comes from
 the sender with the least reading time so far. So a message waits for the message that is being

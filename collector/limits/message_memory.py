@@ -1,4 +1,4 @@
-"""Reserves memory for a message while it arrives, and releases it after the response.
+"""Reserve memory for a message while it arrives, and release it after the response.
 
 Use from one event loop only.
 """

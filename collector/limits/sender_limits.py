@@ -1,4 +1,4 @@
-"""Limits messages, bytes and rates, per sender and for all senders together."""
+"""Limit messages, bytes and rates, per sender and for all senders together."""
 
 import math
 import time
@@ -12,8 +12,8 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MAX_PEERS: Final = 4096
-"""Maximum senders whose rates are stored. A new sender replaces the sender that has been silent
-longest."""
+"""Maximum number of senders whose rates are stored. A new sender replaces the sender that has been
+silent longest."""
 MESSAGE_BYTES: Final = 512
 """Number of bytes that is added to the size of each body, because even an empty message causes
 work."""
@@ -23,28 +23,29 @@ work."""
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A sender may send the bytes of one second at once. It may
-    also send one message of any allowed size.
+    Bytes are counted after decompression. A sender may send the bytes of one second in a single
+    burst. It may also send one message of any allowed size.
     """
 
     max_body_bytes: int = 16 * MIB
-    """Maximum bytes of one message."""
+    """Maximum size of one message in bytes."""
     max_waiting_bytes: int = 256 * MIB
-    """Maximum bytes of all unanswered messages, including messages that are still arriving."""
+    """Maximum size in bytes of all unanswered messages together, including messages that are still
+    arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Maximum bytes of the unanswered messages from one address. It is half of the total, so that
-    one sender cannot use all memory."""
+    """Maximum size in bytes of the unanswered messages from one address. It is half of the total,
+    so that one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Maximum unanswered messages. The transport uses up to 64 KiB for each message that is not
-    read yet."""
+    """Maximum number of unanswered messages. The transport uses up to 64 KiB for each message that
+    is not read yet."""
     max_peer_waiting_messages: int = 256
-    """Maximum unanswered messages from one address. An OpenTelemetry Collector sends 10 at once
-    (`num_consumers`), and a NAT may hide many senders."""
+    """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
+    messages at the same time (`num_consumers`), and a NAT may hide many senders."""
     max_connections: int = 1024
-    """Maximum connections to each OTLP port."""
+    """Maximum number of connections to each OTLP port."""
     max_peer_connections: int = 256
-    """Maximum connections from one address to the HTTP port. gRPC cannot count connections by
-    address."""
+    """Maximum number of connections from one address to the HTTP port. gRPC cannot count
+    connections by address."""
     max_peer_bytes_per_s: float = 128 * MIB
     max_bytes_per_s: float = 512 * MIB
 

@@ -1,1 +1,1 @@
-"""Listens for HTTP: ASGI server, connections, time limits, TLS, tokens, Host checks."""
+"""Listen for HTTP: ASGI server, connections, time limits, TLS, tokens, Host checks."""

@@ -1,4 +1,4 @@
-"""Serves an ASGI application on its own port, inside a running event loop.
+"""Serve an ASGI application on its own port, inside a running event loop.
 
 The port is bound before uvicorn starts, because uvicorn's error message is worse. Connections are
 limited, and uvicorn's signal handlers are disabled.

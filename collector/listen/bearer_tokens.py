@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens.
+"""Authenticate requests by bearer tokens.
 
 A file or an environment variable lists the tokens. Tokens are compared in constant time and stored
 as digests. No token appears in a log or an error. A token with a role (`TOKEN:ROLE`) can only read
@@ -107,7 +107,7 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     """Return the unchecked tokens and the name of their source. Return None if there is no source.
 
     Args:
-        file: has one token per line; `#` begins a comment. With None, the file in
+        file: has one token per line; `#` begins a comment. If None, the file in
             `TAILSPAN_TOKEN_FILE` is read.
         environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 

@@ -1,4 +1,4 @@
-"""Accepts TCP connections within limits. asyncio's own server has no such limits.
+"""Accept TCP connections within limits. asyncio's own server has no such limits.
 
 There are limits per address and in total. A connection is counted even before its TLS handshake.
 When a limit is reached, a new connection replaces the connection whose client has been inactive
@@ -63,7 +63,7 @@ class OpenConnection(Protocol):
         the server is not waiting."""
 
     def close_at_once(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 class Connection:
@@ -81,7 +81,7 @@ class Connection:
         return self.began if self.held is None else self.held.waits_since
 
     def close_at_once(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         if self.held is not None:
             self.held.close_at_once()
         elif self.task is not None:
@@ -201,7 +201,7 @@ class Acceptor:
         connection waits.
 
         Args:
-            peer: the address whose connection to close. With None, the address with the most
+            peer: the address whose connection to close. If None, the address with the most
                 connections is used.
         """
         if peer is None:

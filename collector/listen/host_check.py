@@ -1,4 +1,4 @@
-"""Checks Host and Origin headers, so that web pages in a browser cannot access this server.
+"""Check Host and Origin headers, so that web pages in a browser cannot access this server.
 
 Without these checks, an attacker's page could read every response by DNS rebinding. With DNS
 rebinding, the Host header contains the host name of the attacker's page. A POST from a page of a

@@ -1,1 +1,1 @@
-"""Converts OTLP items to the types of `telemetry/`."""
+"""Convert OTLP items to the types of `telemetry/`."""

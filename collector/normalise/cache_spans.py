@@ -1,4 +1,4 @@
-"""Converts spans that report a lookup in a cache of answers or embeddings. Pure.
+"""Convert spans that report a lookup in a cache of answers or embeddings. Pure.
 
 The names are in `telemetry/cache_aliases.py`. Invalid values are left out and counted.
 """
@@ -193,7 +193,7 @@ def _texts(value: AnyValue) -> Iterator[str]:
 
 
 _MAX_VALUES: Final = 16
-"""Maximum values that are read from one header."""
+"""Maximum number of values that are read from one header."""
 
 
 def _text(

@@ -1,4 +1,4 @@
-"""Converts spans of NVIDIA Dynamo's front end to request timelines. Pure.
+"""Convert spans of NVIDIA Dynamo's front end to request timelines. Pure.
 
 With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. Its numbers are
 texts, which are rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives

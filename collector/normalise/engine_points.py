@@ -1,4 +1,4 @@
-"""Converts OTLP data points to engine samples. Pure.
+"""Convert OTLP data points to engine samples. Pure.
 
 All points with the same replica, engine, process and timestamp form one sample.
 """

@@ -1,4 +1,4 @@
-"""Converts OTLP data points to GPU samples. Pure.
+"""Convert OTLP data points to GPU samples. Pure.
 
 All points with the same replica, GPU and timestamp form one sample. Their order does not matter.
 """

@@ -1,4 +1,4 @@
-"""Converts OTLP log records to reports of requests in flight."""
+"""Convert OTLP log records to reports of requests in flight."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Converts OTLP log records to engine starts and reports of requests in flight. Pure.
+"""Convert OTLP log records to engine starts and reports of requests in flight. Pure.
 
 Other records are skipped.
 """
@@ -17,7 +17,7 @@ from collector.normalise.values import AttributeReader, RefusalError, attributes
 from telemetry.starts import Argument, EngineStart, written
 
 MAX_ARGUMENTS: Final = 256
-"""Maximum options in an engine's configuration. vLLM has about fifty relevant options."""
+"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options."""
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> NormalisedBatch:

@@ -1,4 +1,4 @@
-"""Converts spans of applications to the operations around their calls to a model. Pure.
+"""Convert spans of applications to the operations around their calls to a model. Pure.
 
 From a span with `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
 `NAMED` are stored as `other`, because a name could contain any text, even a prompt. A span of kind

@@ -1,4 +1,4 @@
-"""Decodes OTLP messages level by level, so that only one item at a time is a Python object.
+"""Decode OTLP messages level by level, so that only one item at a time is a Python object.
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded. In all signals, resources
 contain scopes, and scopes contain items. So one schema (the outline) decodes the messages of all
@@ -20,13 +20,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Maximum resources, scopes, items and data points in a message. Exporters send 512 items, an
-OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+"""Maximum number of resources, scopes, items and data points together in a message. Exporters send
+512 items, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
-"""Maximum bytes of a resource, scope or item. The plugin's items have about 2 kB."""
+"""Maximum size in bytes of a resource, scope or item. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
-"""Maximum attributes of a resource, item or data point. SDKs keep 128 by default. An item of 1 MiB
-could have half a million empty attributes."""
+"""Maximum number of attributes of a resource, item or data point. SDKs keep 128 by default. An item
+of 1 MiB could have half a million empty attributes."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64

@@ -1,4 +1,4 @@
-"""Reads the spans of Tailspan's plugin. The simulator sends the same spans."""
+"""Read the spans of Tailspan's plugin. The simulator sends the same spans."""
 
 from collections.abc import Mapping
 from operator import itemgetter

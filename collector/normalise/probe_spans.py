@@ -1,4 +1,4 @@
-"""Converts spans of the prober to probes."""
+"""Convert spans of the prober to probes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Reads the labels of an OTLP resource, which apply to all of its items."""
+"""Read the labels of an OTLP resource, which apply to all of its items."""
 
 from functools import lru_cache
 from hashlib import blake2b

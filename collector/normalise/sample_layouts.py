@@ -1,4 +1,4 @@
-"""Reads the samples of a scope whose layout is known from an earlier message. Pure.
+"""Read the samples of a scope whose layout is known from an earlier message. Pure.
 
 The messages of a sender differ only in their numbers. A layout has the positions and fields of
 these numbers, so that one call unpacks them. `SampleLayout.read` returns the same rows as

@@ -1,4 +1,4 @@
-"""Converts spans of other instrumentations to request timelines, with one table per source. Pure.
+"""Convert spans of other instrumentations to request timelines, with one table per source. Pure.
 
 Only the attributes in a table are read, so prompts and responses are never read.
 """

@@ -1,4 +1,4 @@
-"""Checks the start and the end of a span."""
+"""Check the start and the end of a span."""
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 

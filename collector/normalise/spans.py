@@ -1,4 +1,4 @@
-"""Converts OTLP trace messages to requests, cold starts, probes, operations and lookups. Pure.
+"""Convert OTLP trace messages to requests, cold starts, probes, operations and lookups. Pure.
 
 A client's call is both a request and an operation. If a cache answered the call, it is only an
 operation.

@@ -1,4 +1,4 @@
-"""Converts the plugin's spans of engine starts to cold starts."""
+"""Convert the plugin's spans of engine starts to cold starts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Reads OTLP attributes by type, and checks their values.
+"""Read OTLP attributes by type, and check their values.
 
 An invalid value raises `RefusalError`, and the caller counts the item.
 """
@@ -16,11 +16,11 @@ MAX_TEXT_CHARS: Final = 256
 """Maximum length of a text. Longer texts are truncated, because they are a mistake or an attack."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum tokens or requests in one value. Examples are the length of a context or of a queue."""
+"""Maximum of a number of tokens or requests, such as the length of a context or of a queue."""
 MAX_TOTAL: Final = 2**63 - 1
-"""Maximum running total. It is the largest integer that a database can store."""
+"""Maximum value of a counter. It is the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
-"""Maximum running total of seconds. It is a century."""
+"""Maximum value of a counter of seconds: a century."""
 MAX_NUMBER: Final = 1e30
 """The largest value that any other number may have. It prevents infinite sums. A century at 10¹⁸
 FLOP/s has 3e27 FLOP."""

@@ -1,1 +1,1 @@
-"""Receives OTLP over gRPC and HTTP, and reads the messages."""
+"""Receive OTLP over gRPC and HTTP, and read the messages."""

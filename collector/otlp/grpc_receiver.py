@@ -1,4 +1,4 @@
-"""Receives OTLP over gRPC, through the Export methods of the three services.
+"""Receive OTLP over gRPC, through the Export methods of the three services.
 
 The methods receive encoded bytes, because gRPC itself would answer a malformed message with
 INTERNAL. The methods are declared as streaming methods, so that a call is authenticated and memory

@@ -1,4 +1,4 @@
-"""Reads HTTP bodies as they arrive, and decompresses them with limits against compression bombs."""
+"""Read HTTP bodies as they arrive, and decompress them with limits against compression bombs."""
 
 import asyncio
 import zlib
@@ -13,8 +13,8 @@ BODY_S: Final = 30.0
 STALL_S: Final = 5.0
 """Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
-"""Maximum gzip members in a body. A small body could contain a million members. bgzip writes 256
-members for 16 MiB."""
+"""Maximum number of gzip members in a body. A small body could contain a million members. bgzip
+writes 256 members for 16 MiB."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 

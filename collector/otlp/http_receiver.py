@@ -1,4 +1,4 @@
-"""Receives OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs, as protobuf or JSON.
+"""Receive OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs, as protobuf or JSON.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """

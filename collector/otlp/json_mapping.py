@@ -1,4 +1,4 @@
-"""Converts OTLP's JSON to protobuf, so that the same code reads both formats.
+"""Convert OTLP's JSON to protobuf, so that the same code reads both formats.
 
 The format is protobuf's JSON mapping, but ids are hexadecimal and unknown fields are ignored.
 
@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Maximum objects, arrays and values in one message. Each value takes at least 100 bytes and 2.5
-µs. 512 spans of the plugin have 94,000 values (0.3 s). The maximum takes 0.65 s."""
+"""Maximum number of objects, arrays and values in one message. Each value takes at least 100 bytes
+and 2.5 µs. 512 spans of the plugin have 94,000 values (0.3 s). The maximum takes 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),

@@ -1,4 +1,4 @@
-"""Reads metrics messages whose layout (the positions of the numbers) is known.
+"""Read metrics messages whose layout (the positions of the numbers) is known.
 
 It reads these messages in this process, because passing a message to the reader process takes
 longer than reading it. The reader process reads all other messages.
@@ -15,12 +15,12 @@ from collector.otlp.message_reader import MessageReader
 from collector.signals import METRICS, Signal
 
 MAX_AT_ONCE_BYTES: Final = 2**17
-"""Maximum bytes of a message that `read_known` reads. The samples of eight GPUs in 5 s have 96
-kB."""
+"""Maximum size in bytes of a message that `read_known` reads. The samples of eight GPUs in 5 s have
+96 kB."""
 MAX_LEARNED_BYTES: Final = 2**18
 MAX_LEARNED_POINTS: Final = 2_048
-"""Maximum data points in a message from which layouts are learned. Learning them takes at most
-about 50 ms."""
+"""Maximum number of data points in a message from which layouts are learned. Learning them takes at
+most about 50 ms."""
 
 _log = logging.getLogger(__name__)
 

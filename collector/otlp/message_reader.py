@@ -1,4 +1,4 @@
-"""Reads messages in this process or in a separate process. A separate process can use a second CPU
+"""Read messages in this process or in a separate process. A separate process can use a second CPU
 core.
 
 The separate process has no state. It ends when its standard input is closed. If it ends

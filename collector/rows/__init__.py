@@ -1,1 +1,1 @@
-"""Checks and corrects rows before they are stored: age, clocks, engine starts, prices."""
+"""Check and correct rows before they are stored: age, clocks, engine starts, prices."""

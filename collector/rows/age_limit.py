@@ -1,4 +1,4 @@
-"""Refuses rows that are older than the retention, with an explanation for the sender.
+"""Refuse rows that are older than the retention, with an explanation for the sender.
 
 Rollups that include such old rows are not updated any more, so they would not contain these rows
 (docs/decisions/021).
@@ -28,8 +28,8 @@ class AgeLimit:
     longer.
 
     Attributes:
-        keep_ns: the retention of rows. With None, rows of any age are accepted.
-        deletable_unix_ns: returns the time from which the age is measured. With None, the age is
+        keep_ns: the retention of rows. If None, rows of any age are accepted.
+        deletable_unix_ns: returns the time from which the age is measured. If None, the age is
             measured from the arrival of the message.
     """
 

@@ -1,8 +1,8 @@
-"""Drops repeated engine starts, and refuses more starts than real engines can cause.
+"""Drop repeated engine starts, and refuse more starts than real engines can cause.
 
 A stored start describes the engine as long as it runs, so starts are not deleted by age. Instead,
-their number is limited per replica and in total, by token buckets: a burst is allowed at once, and
-then one more start after each refill time.
+their number is limited per replica and in total, by token buckets: a burst of starts is allowed,
+and then one more start after each refill time.
 """
 
 from collections import OrderedDict
@@ -14,13 +14,14 @@ from collector.normalise.batch import NormalisedBatch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Maximum burst of one replica. Each API server reports the start of each engine, so 16 API servers
-report 16 starts each."""
+"""Maximum number of starts that one replica may report in a burst. Each API server reports the
+start of each engine, so 16 API servers report 16 starts each."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
 """Time after which a replica may report one more start. No server restarts and loads a model in
 less time."""
 ALL_BURST: Final = 4_096
-"""Maximum burst of all replicas. It allows four starts for each of 1,000 engines."""
+"""Maximum number of starts that all replicas together may report in a burst. It allows four starts
+for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
 """Time after which one more start of any replica is allowed. It allows 1,000 engines in 90
 minutes."""
@@ -36,7 +37,8 @@ _COMPARED: Final = tuple(
 
 @dataclass(slots=True)
 class EngineStartAllowance:
-    """A token bucket: allows `burst` engine starts at once, and then one more per `refill_ns`."""
+    """A token bucket: allows a burst of `burst` engine starts, and then one more per
+    `refill_ns`."""
 
     burst: int
     refill_ns: int

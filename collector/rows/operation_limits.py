@@ -1,4 +1,4 @@
-"""Limits the number of stored operations per trace, so that one trace cannot fill the table.
+"""Limit the number of stored operations per trace, so that one trace cannot fill the table.
 
 The newest span ids of all traces are remembered, so that a repeated span is not counted again.
 """
@@ -11,7 +11,7 @@ from collector.normalise.batch import NormalisedBatch
 from telemetry.application_operations import MAX_PER_TRACE, Operation
 
 MAX_REMEMBERED: Final = 100_000
-"""Maximum remembered spans, about 10 MB (100 bytes each)."""
+"""Maximum number of remembered spans. They use about 10 MB (100 bytes each)."""
 
 
 class OperationLimits:

@@ -1,4 +1,4 @@
-"""Computes the cost of requests before they are stored, from samples of their engines."""
+"""Compute the cost of requests before they are stored, from samples of their engines."""
 
 from dataclasses import dataclass
 

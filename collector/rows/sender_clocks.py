@@ -49,12 +49,12 @@ SPREAD_NS: Final = 600 * 10**9
 """A row is an outlier if its lead exceeds the median lead of its message by more than this. An
 exporter's queue contains minutes of data."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Maximum senders whose clocks are measured. Messages of further senders are corrected
+"""Maximum number of senders whose clocks are measured. Messages of further senders are corrected
 individually."""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this time is not reported, and may be replaced."""
 MAX_REPEATS: Final = 100_000
-"""Maximum remembered corrections of rows that may be sent again (20 MB)."""
+"""Maximum number of remembered corrections, for rows that may be sent again (20 MB)."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """The common name for all senders beyond `MAX_SOURCES`."""

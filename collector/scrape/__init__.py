@@ -1,1 +1,1 @@
-"""Scrapes `/metrics` of engines, for servers without Tailspan's plugin."""
+"""Scrape `/metrics` of engines, for servers without Tailspan's plugin."""

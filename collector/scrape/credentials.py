@@ -62,7 +62,7 @@ class TargetCredentials:
 
         Args:
             folder: the folder of the target file. Paths are relative to it.
-            within: the folder that must contain the files. With None, it is `folder`.
+            within: the folder that must contain the files. If None, it is `folder`.
 
         Raises:
             SecurityError: a label is not a text, a file lies outside the folder, or `check` fails.

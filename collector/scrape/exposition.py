@@ -1,4 +1,4 @@
-"""Converts a response of /metrics to the gauges and totals of its engines. Pure.
+"""Convert a response of /metrics to the gauges and totals of its engines. Pure.
 
 Only lines of known series are parsed, because a response may have a hundred thousand other lines.
 Impossible values are counted and left out.

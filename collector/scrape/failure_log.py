@@ -1,4 +1,4 @@
-"""Limits the log lines about a target that fails and recovers again and again."""
+"""Limit the log lines about a target that fails and recovers again and again."""
 
 from dataclasses import dataclass
 from typing import Final

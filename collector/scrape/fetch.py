@@ -1,4 +1,4 @@
-"""Fetches a target's response, with limits on time and size.
+"""Fetch a target's response, with limits on time and size.
 
 It uses no proxy and follows no redirect. It accepts no compression, because a small response could
 decompress to a large response.
@@ -16,7 +16,7 @@ from collector.scrape.credentials import OPEN, TargetCredentials
 from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 
 MAX_BYTES: Final = 8 * 2**20
-"""Maximum bytes of a response: a hundred times the size of vLLM's response."""
+"""Maximum size of a response in bytes. It is a hundred times the size of vLLM's response."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",

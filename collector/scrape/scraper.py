@@ -1,4 +1,4 @@
-"""Scrapes each target every few seconds, and stores the samples.
+"""Scrape each target every few seconds, and store the samples.
 
 Each target has its own task. Samples that the store does not accept are lost and counted.
 """

@@ -1,4 +1,4 @@
-"""Discovers targets to scrape: fixed addresses, targets in a file, or addresses of a DNS name.
+"""Discover targets to scrape: fixed addresses, targets in a file, or addresses of a DNS name.
 
 Source: Prometheus, "<file_sd_config>" and "<dns_sd_config>"; Thanos (`dns+`, `dnssrv+`).
 """
@@ -157,7 +157,7 @@ class File:
     are ignored.
 
     Attributes:
-        secrets: the folder that must contain the files that the target file names. With None, it is
+        secrets: the folder that must contain the files that the target file names. If None, it is
             the folder of the target file.
         insecure: whether tokens may be sent unencrypted.
     """

@@ -1,4 +1,4 @@
-"""Describes a response of /metrics that has no series of a known engine, for the log."""
+"""Describe a response of /metrics that has no series of a known engine, for the log."""
 
 import re
 from collections.abc import Iterable

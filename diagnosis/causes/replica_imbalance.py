@@ -18,8 +18,8 @@ unless the request names an engine."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the delay by the additional traffic of the slow servers. Only the traffic that exceeds
-    the growth of the whole fleet counts."""
+    """Claim the delay by the additional traffic of the slow servers. Only the part of their
+    traffic's growth that exceeds the growth of the whole fleet is considered."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

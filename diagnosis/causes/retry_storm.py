@@ -1,4 +1,4 @@
-"""Clients give up after a timeout and send the same prompts again at once."""
+"""Clients give up after a timeout and send the same prompts again immediately."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers

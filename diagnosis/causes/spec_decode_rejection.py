@@ -16,7 +16,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the additional time per token because fewer drafted tokens are accepted. Also claim the
     wait for places in the batch.
 
-    If prefills became slower too, only the additional slowdown of decodes counts.
+    If prefills became slower too, only the additional slowdown of decodes is claimed.
     """
     share = drivers.drafts_share(case)
     if not share:

@@ -330,8 +330,8 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
 
 
 def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    # Any growth of the encoder counts, because `encoder_added_s` has already excluded growth by
-    # chance.
+    # Any growth of the encoder's time is used, because `encoder_added_s` has already excluded
+    # growth by chance.
     noise = {ENCODER: 0.0}
     logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
     if log_rate > NOISE:

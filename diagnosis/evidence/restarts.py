@@ -87,7 +87,8 @@ def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
 def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> BoolArray:
     """Return whether each request was in progress while an engine loaded: (n,).
 
-    Requests that were received up to `warm_s` seconds after the engine was ready also count."""
+    Requests that were received up to `warm_s` seconds after the engine was ready are also
+    included."""
     since_ready_s = (requests.received_unix_ns - start.at_unix_ns) / 1e9
     loading_s = _LOADING_S if start.loading_s is None else start.loading_s
     taken_s = np.nan_to_num(requests.number("e2e_s"), nan=np.inf)
@@ -147,7 +148,7 @@ def around_starts(
 def cold(case: DiagnosisCase) -> BoolArray:
     """Return whether each request of the window was in progress while its server loaded: (n,).
 
-    Requests up to two minutes after the start also count."""
+    Requests up to two minutes after the start are also included."""
     found = np.zeros(len(case.now), dtype=np.bool_)
     for start in restarts(case):
         own = case.now.of_engine(start.replica, start.engine)
@@ -159,7 +160,7 @@ def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
     """Return whether each request of the window was in progress while any server restarted or hung:
     (n,).
 
-    Requests just after a start also count.
+    Requests just after a start are also included.
     """
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):

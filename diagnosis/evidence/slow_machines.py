@@ -37,7 +37,7 @@ def steady_slowdown(case: DiagnosisCase) -> float | None:
     """Return the factor by which steps take longer than their work explains, if this is so in
     nearly every second.
 
-    Return None if there is no such factor. Stalls do not count.
+    Return None if there is no such factor. Stalls are excluded.
     """
     steady = steadiness(case)
     if steady is None or steady <= _STEADY:

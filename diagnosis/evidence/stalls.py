@@ -12,8 +12,8 @@ _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
 """Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
-"""Minimum surplus that counts, as a share of the time since the previous sample. A smaller surplus
-may be an error of the step model."""
+"""Minimum surplus that is not ignored, as a share of the time since the previous sample. A smaller
+surplus may be an error of the step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
@@ -77,8 +77,8 @@ def usual_surplus_ratio(case: DiagnosisCase) -> float:
 
 
 def surplus_ratio(case: DiagnosisCase) -> float | None:
-    """Return the surplus, divided by the step time that the work explains. Only blocks of time with
-    nearly all slow requests count."""
+    """Return the surplus, divided by the step time that the work explains. Only the blocks of time
+    with nearly all slow requests are used."""
     rise, busy = _surplus(case, case.rows_now(case.servers.engines))
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

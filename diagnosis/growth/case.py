@@ -31,8 +31,8 @@ _USUAL = 0.99
 """A wait counts as a wait in a backlog only if it is longer than this quantile of the baseline's
 waits."""
 _MIN_WAIT_S = 0.5
-"""Minimum wait, in seconds, that counts as a wait in a backlog. Without a fault, the quantile of
-the waits is at most 0.01 s in 99 % of the cases."""
+"""Minimum wait, in seconds, that counts as a wait in a backlog. In 99 % of the simulated cases
+without a fault, the quantile `_USUAL` of the waits is at most 0.01 s."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,8 @@ class DiagnosisCase:
         """Slowdown factors of the requests' own work: (prefill, decode).
 
         A factor is the sum of the measured durations, divided by the sum of the durations expected
-        on the baseline's machine. Only request sizes that also occur in the baseline count.
+        on the baseline's machine. Only requests with sizes that also occur in the baseline are
+        used.
         """
         now, work = _complete(at_servers(self.hot_requests, self.slow_servers)), self.work
         prefilled, decoded = (

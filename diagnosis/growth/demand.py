@@ -15,8 +15,8 @@ from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
 NOISE: Final = 0.08
-"""Minimum growth that counts, as a relative or logarithmic value. Without a fault, the median
-growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
+"""Minimum growth that is not ignored, as a relative or logarithmic value. Without a fault, the
+median growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
 CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""

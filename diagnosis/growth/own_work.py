@@ -103,7 +103,7 @@ def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
     unknown.
 
     Args:
-        tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens do not count, because they
+        tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens are excluded, because they
             are not computed.
     """
     return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)

@@ -84,8 +84,8 @@ def reasoning_s(requests: Requests) -> FloatArray:
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the number of tokens after the first that each request generated in the time that the
-    latency measures: (n,). A value is NaN if it is unknown.
+    """Return how many tokens each request generated during the measured latency, without the first
+    token: (n,). A value is NaN if it is unknown.
 
     For the time to the first content, the tokens are the reasoning tokens. If their number is not
     reported, it is estimated: tokens after the first · reasoning seconds / decode seconds.

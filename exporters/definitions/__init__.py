@@ -1,1 +1,1 @@
-"""Defines every series of `/metrics`: name, help, labels, bounds."""
+"""Define every series of `/metrics`: name, help, labels, bounds."""

@@ -1,4 +1,4 @@
-"""Caches values that depend only on a metric's labels."""
+"""Cache values that depend only on a metric's labels."""
 
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 Labels = tuple[str, ...]
 
 MAX_ENTRIES: Final = 1 << 15
-"""Maximum entries per metric. One scrape uses only a part of them."""
+"""Maximum number of entries per metric. One scrape uses only a part of them."""
 
 _Made = TypeVar("_Made")
 

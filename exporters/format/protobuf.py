@@ -28,8 +28,8 @@ _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Maximum consecutive empty buckets that are written as zeros. A zero takes one byte, but a
-`BucketSpan` takes six."""
+"""Maximum number of consecutive empty buckets that are written as zeros. A zero takes one byte, but
+a `BucketSpan` takes six."""
 
 
 def varint(number: int) -> bytes:

@@ -1,1 +1,1 @@
-"""Forwards received OTLP messages to another backend."""
+"""Forward received OTLP messages to another backend."""

@@ -1,4 +1,4 @@
-"""Forwards OTLP messages to a second backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
+"""Forward OTLP messages to a second backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
 The collector never waits for this backend. A message is dropped and counted if the queue is full,
 or if the backend does not accept it within `PATIENCE_S`. Retries of a message delay all later

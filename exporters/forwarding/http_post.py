@@ -1,4 +1,4 @@
-"""Sends one OTLP message over HTTP, with the system's certificates and no proxy."""
+"""Send one OTLP message over HTTP, with the system's certificates and no proxy."""
 
 import ssl
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class HttpPost:
 
     Args:
         url: the base address, without /v1/….
-        context: the trusted certificates. With None, the system's certificates are trusted.
+        context: the trusted certificates. If None, the system's certificates are trusted.
     """
 
     def __init__(

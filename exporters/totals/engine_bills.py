@@ -18,7 +18,8 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MAX_PROCESSES: Final = 64
-"""Maximum processes of one engine. A further process replaces the process that was seen first."""
+"""Maximum number of processes of one engine. If there are more, a new process replaces the process
+that reported first."""
 
 
 class EngineBill(NamedTuple):

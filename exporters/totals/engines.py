@@ -31,8 +31,8 @@ JOINING_NS: Final = round(LONGEST_PAUSE_S * (1 + JITTER) * 1e9)
 """After a start of Tailspan, all processes of an engine reconnect within this time, which is the
 longest pause between two attempts. Until then, the sum over the processes may be too low."""
 MAX_PROCESSES: Final = 64
-"""Maximum processes of one engine. A further process replaces the process whose last sample is
-oldest."""
+"""Maximum number of processes of one engine. If there are more, a new process replaces the process
+whose last sample is oldest."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,

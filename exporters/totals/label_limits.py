@@ -1,4 +1,4 @@
-"""Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
+"""Limit label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
 At the limit, a new value replaces the value that has had no rows for the longest time. That time
 must be at least `IDLE_NS`. If no value can be replaced, the rows of the new value get the label
@@ -16,8 +16,8 @@ from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = MAX_TRACKED
-"""Maximum replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
-(`benchmarks/scrape.py`)."""
+"""Maximum number of replicas, of engines, and of pairs. `/metrics` of 1,000 replicas with one GPU
+each has 35 MB (`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 IDLE_NS: Final = 6 * 3_600 * 10**9
 """Time without rows after which a value may be replaced: the longest window of a paging alert."""

@@ -21,7 +21,7 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MAX_ENDPOINTS: Final = 1_000
-"""Maximum endpoints over all regions."""
+"""Maximum number of endpoints, over all regions."""
 STALE_NS: Final = 300 * 10**9
 """An endpoint's gauges are omitted after this time without results. It is Prometheus' default
 lookback."""

@@ -11,7 +11,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Maximum ids in each of the two sets (about 10 MB)."""
+"""Maximum number of ids in each of the two sets (about 10 MB)."""
 
 
 class RecentIds:

@@ -188,7 +188,7 @@ def _windows(
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, RooflineWindow]]:
     """Yield the utilisation of each engine of a group with the same shape and device. All engines
-    are computed at once, because separate computations take five times as long."""
+    are computed together, because separate computations take five times as long."""
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""Counts the good events and all events of each objective, when requests and probes arrive.
+"""Count the good events and all events of each objective, when requests and probes arrive.
 
 A row that arrives long after the request's end counts as `late`, because Prometheus cannot store a
 count with an earlier time. A request in flight is counted when a report first shows that the

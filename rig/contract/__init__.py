@@ -1,1 +1,1 @@
-"""Checks vLLM's published source, read as text, for the names that the plugin uses."""
+"""Check vLLM's published source, read as text, for the names that the plugin uses."""

@@ -1,4 +1,4 @@
-"""Checks the published sources of vLLM for the names that the plugin uses.
+"""Check the published sources of vLLM for the names that the plugin uses.
 
 python -m rig.contract                            every supported version; writes the docs' page
 python -m rig.contract --versions 0.12,0.32       only these versions; writes no file

@@ -1,4 +1,4 @@
-"""Reads Python source code as text: classes with their bases, attributes and calls."""
+"""Read Python source code as text: classes with their bases, attributes and calls."""
 
 import ast
 from collections.abc import Iterator, Sequence

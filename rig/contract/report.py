@@ -1,4 +1,4 @@
-"""Formats the findings as a table for the docs and as lines for a terminal."""
+"""Format the findings as a table for the docs and as lines for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby

@@ -247,7 +247,7 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
-    """The modules at these paths. A folder stands for all modules inside it."""
+    """The modules at these paths. The path of a folder selects all modules inside it."""
     for path in paths:
         if path.endswith(".py"):
             if module := tree.module(path):

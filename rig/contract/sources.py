@@ -1,4 +1,4 @@
-"""Finds and downloads vLLM's published sources with pip's client, without building them.
+"""Find and download vLLM's published sources with pip's client, without building them.
 
 `pip download` would run the build code of a source archive. This module uses only pip's classes for
 the index and for HTTP sessions. pip's settings for proxies, certificates and credentials apply.

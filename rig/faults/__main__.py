@@ -1,4 +1,4 @@
-"""Records faults of a real vLLM on this machine's CPU, with their ground truth.
+"""Record faults of a real vLLM on this machine's CPU, with their ground truth.
 
 python -m rig.faults --into DIR                         every fault
 python -m rig.faults --into DIR engine_stall preemption --seed 7 --severity 0.5

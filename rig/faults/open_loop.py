@@ -1,4 +1,4 @@
-"""Sends each request at its planned time, even if earlier requests are still unanswered.
+"""Send each request at its planned time, even if earlier requests are still unanswered.
 
 A client that waits for each response would send fewer requests to a slow server, and the server's
 queue would stay short.

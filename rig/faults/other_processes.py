@@ -1,4 +1,4 @@
-"""Measures how much CPU time other processes use during a recording, for the ground truth."""
+"""Measure how much CPU time other processes use during a recording, for the ground truth."""
 
 import os
 import time

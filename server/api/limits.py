@@ -11,10 +11,10 @@ class ApiLimits:
     """Limits on questions."""
 
     questions: int = 2
-    """Maximum questions that are computed at the same time. Each has its own process."""
+    """Maximum number of questions that are computed at the same time. Each has its own process."""
     waiting: int = 6
-    """Maximum questions that wait for a process. `questions` + `waiting` is half of the connections
-    that one address may open. So connections stay free for /metrics."""
+    """Maximum number of questions that wait for a process. `questions` + `waiting` is half of the
+    connections that one address may open. So connections stay free for /metrics."""
     seconds: float = 60.0
     """Time limit of a question in seconds, including the wait for a process. An explanation by
     replay takes up to 17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests

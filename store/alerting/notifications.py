@@ -34,7 +34,7 @@ from store.state import state_of
 
 AHEAD_S: Final = 60
 """If a row's creation time is further in the future than this, the clock was wrong. The row is then
-sent at once."""
+sent immediately."""
 
 
 class Delivery(StrEnum):

@@ -155,8 +155,8 @@ def store_counts(
     Args:
         counts: per bucket. Empty buckets may be left out.
         counted_range: the range whose counts are complete after this call.
-        since: the range that was stored when this process began to count. With None, changes by
-            other processes are not detected.
+        since: the range that was stored when this process began to count. If None, changes by other
+            processes are not detected.
         groups: keys of the counted groups.
 
     Returns: False if a different process has changed the stored range. Nothing is stored then.

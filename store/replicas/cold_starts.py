@@ -41,7 +41,7 @@ def all_starts_between(
 
 
 def next_start_unix_ns(engine: Engine, start: ColdStart) -> int | None:
-    """When the next start of the same engine began, also if it failed, or None."""
+    """When the next start of the same engine began, or None. Failed starts are included."""
     columns = COLD_STARTS.c
     statement = select(func.min(columns.at_unix_ns)).where(
         columns.replica == start.replica,

@@ -131,7 +131,7 @@ def deletable(
     """The starts that are not needed any more, the oldest first. Pure.
 
     Args:
-        keep_hours_ns: retention of the data for bills. None keeps it for ever.
+        keep_hours_ns: retention of the data for bills. If None, the data is kept indefinitely.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)
     for key in sorted(starts, key=lambda each: each.at_unix_ns):

@@ -52,7 +52,8 @@ class LabelValue:
     named_from_unix_s: int | None = None
 
     def occurred(self, hour: int) -> bool:
-        """Record that the value occurred in an hour. Return whether this changed the object."""
+        """Record that the value occurred in an hour. Return whether this call changed the
+        object."""
         ahead = hour - self.newest_hour
         if ahead > 0:
             self.hours = (self.hours << ahead if ahead < _HOURS else 0) & _BITS | 1

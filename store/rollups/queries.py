@@ -49,8 +49,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""Number of buckets whose sketches are read at a time. Reading a large fleet's day (130 MB) at once
-takes twice the CPU time of reading 12 parts."""
+"""Number of buckets whose sketches are read at a time. Reading a large fleet's day (130 MB) in one
+part takes twice the CPU time of reading 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})

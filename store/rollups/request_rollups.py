@@ -32,8 +32,8 @@ AT_ONCE: Final = 100_000
 """Maximum number of requests to read at a time, about 40 MB."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes that are merged at a time for an hour. For a large fleet, merging 60 minutes at
-once would take gigabytes."""
+"""Number of minutes that are merged at a time for an hour. For a large fleet, merging 60 minutes in
+one step would take gigabytes of memory."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 
