@@ -45,8 +45,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the range from the deploy with the longest of the lengths `STEPS_S` that ends by
-        `to_unix_ns`. Return None if even the shortest range ends later."""
+        """Return the longest range that begins at the deploy, has a length in `STEPS_S`, and ends
+        by `to_unix_ns`. Return None if even the shortest range ends later."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -63,7 +63,7 @@ class DeployAnswer:
 
 
 def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
-    """The latest deploy in a range, or None. Reads no requests."""
+    """The latest deploy in a range, or None. This function reads no requests."""
     change = server_change(engine, window)
     if change is None:
         return None

@@ -2,8 +2,8 @@
 
 Requests of the same second share engine steps, so their latencies are not independent. Each
 resample (draw) therefore consists of blocks of time. A gate in a deployment pipeline repeats the
-comparison many times. Each repetition is called a look. By default, the 95 % hold for all looks
-together, as in a confidence sequence.
+comparison many times. Each repetition is called a look. By default, the probability that the
+intervals of all looks contain the true change is 95 % (a confidence sequence).
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of

@@ -1,5 +1,5 @@
-"""Compute how much a latency differs between processes of the same configuration: a restart alone
-changes it.
+"""Compute how much a latency differs between processes of the same configuration, which is the
+effect of a restart alone.
 
 Pure.
 

@@ -134,7 +134,7 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """The replica whose end was closest to the loading of an engine.
+    """The replica whose end was closest in time to the loading of an engine.
 
     Return None if no replica ended within `ROLLING_NS` of the loading."""
     distances = {

@@ -42,7 +42,7 @@ class SharedWork:
     """(n,) prompt tokens of other requests that were computed between the arrival and the first
     token."""
     wait_prefill_pairs: FloatArray
-    """(n,) pairs of the tokens in `wait_prefill_tokens`."""
+    """(n,) attention pairs of the tokens in `wait_prefill_tokens`."""
     decode_running: FloatArray
     """(n,) mean number of decoding requests during the decode. It is NaN if there is no decode."""
     decode_context: FloatArray
@@ -51,7 +51,8 @@ class SharedWork:
     """(n,) prompt tokens of other requests that were computed during the decode, per output token
     after the first."""
     decode_prefill_pairs: FloatArray
-    """(n,) pairs of the tokens in `decode_prefill_tokens`, per output token after the first."""
+    """(n,) attention pairs of the tokens in `decode_prefill_tokens`, per output token after the
+    first."""
 
 
 def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArray:

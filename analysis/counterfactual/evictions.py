@@ -13,8 +13,8 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import BoolArray, FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without
-such a fault, the smallest value was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without a
+fault that evicts prefixes, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
@@ -62,8 +62,8 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 def _kept(
     cached: FloatArray, repeated: FloatArray, counted: BoolArray, otherwise: float = 1.0
 ) -> float:
-    """Return the share of the repeated tokens that was cached, or `otherwise` without such
-    tokens."""
+    """Return the share of the repeated tokens that was cached, or `otherwise` if there are no
+    repeated tokens."""
     whole = float(repeated[counted].sum())
     return float(cached[counted].sum()) / whole if whole > 0 else otherwise
 

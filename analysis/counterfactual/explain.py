@@ -128,7 +128,8 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
 
 
 def _slowest_part(engine: Engine, question: Question, tails: Tails) -> Window:
-    """The `MAX_REQUESTS` consecutive requests with the most slow requests."""
+    """The part of the window with `MAX_REQUESTS` consecutive requests that contains the most slow
+    requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     needed = ["received_unix_ns", "streamed", "outcome", latency, *question.where]

@@ -199,7 +199,7 @@ class MixedWindow:
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is FactorKind.ACCEPTANCE:
-                # The acceptance rate is replaced for requests of any length.
+                # Unlike other columns, the acceptance rate is replaced for requests of any length.
                 mixed = self._ranked(mixed, factor, "acceptance", _is_own)
         mixed = replace(mixed, engine=self._routed(mixed, to_reset))
         new_hits = any(self.factors[place].kind is FactorKind.CACHE_HITS for place in to_reset)

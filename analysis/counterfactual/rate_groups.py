@@ -36,7 +36,8 @@ def _lower_bound(
 ) -> float:
     """The length above which a request belongs to the group of a factor.
 
-    The bound is 0 if all requests belong to the factor, and infinite if too few were added.
+    The bound is 0 if all requests belong to the factor, and infinite if too few long requests were
+    added.
 
     The bound is also 0 if the rate of shorter requests grew and no other factor represents this
     growth. A factor without a tenant ignores the tenants whose rate is a factor of its own.
@@ -52,7 +53,7 @@ def _lower_bound(
     if min(of_now.size, of_usual.size) < MIN_REQUESTS:
         return inf
     if _applies_to_whole_tenant(factors, _LONGER[factor.kind], factor.tenant):
-        # Another factor makes all requests longer, so the bound rises too.
+        # Another factor makes all requests longer, so raise the bound too.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is FactorKind.LONG_PROMPTS:

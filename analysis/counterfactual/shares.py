@@ -325,12 +325,12 @@ class TailMeans:
 
     @property
     def unexplained(self) -> float:
-        """The part of the growth that remains when all factors are reset."""
+        """The share of the growth that remains when all factors are reset."""
         return self.unexplained_s / max(self.growth_s, 1e-9)
 
     @property
     def unexplained_s(self) -> float:
-        """The unexplained growth."""
+        """The growth that remains when all factors are reset, in seconds."""
         return self.growth_s - sum(self.share_s(place) for place in range(self.factors))
 
     def share(self, place: int) -> float:
@@ -338,7 +338,7 @@ class TailMeans:
         return self.share_s(place) / max(self.growth_s, 1e-9)
 
     def share_s(self, place: int) -> float:
-        """A factor's Shapley value."""
+        """A factor's Shapley value, in seconds."""
         return sum(weight * self.values[of] for of, weight in self._weights(place).items())
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:

@@ -27,7 +27,7 @@ duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array per summed bin. Sorting is faster than a larger array."""
+"""If a dense array would have more elements than this per summed bin, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)

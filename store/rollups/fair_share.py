@@ -14,7 +14,7 @@ from telemetry.sketches import IntArray
 
 
 def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> IntArray:
-    """The indices of the candidates that receive a place, in the order of receipt.
+    """The indices of the candidates that receive a place, in the order in which they receive it.
 
     Args:
         owners: each candidate's owner: (candidates,).

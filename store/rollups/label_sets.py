@@ -40,7 +40,8 @@ _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels that each step replaces by `_other`. The steps end at a label set within the limit."""
+"""For each step, the labels to replace by `_other`. No further step is made when a label set is
+within the limit."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")

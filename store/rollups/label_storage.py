@@ -93,7 +93,7 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 
 
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
-    """The values of a label with a stored last occurrence at or after a time.
+    """The values of a label whose last stored occurrence is at or after a time.
 
     Occurrences are stored once per hour. To find all values since a time, pass a time that is an
     hour earlier.

@@ -3,8 +3,9 @@ Pure.
 
 Each label has a limited number of places (names to store). The places go to the values that
 occurred in the most hours of the last day. A value loses its place only to a value that occurred in
-more than twice as many hours. A burst of invented values occurs in too few hours (decision 075).
-Clients can invent routes and LoRA names, so their places are divided fairly between tenants.
+more than twice as many hours. Values that a client invents in a burst occur in too few hours to get
+a place (decision 075). Clients can invent routes and LoRA names, so their places are divided fairly
+between tenants.
 """
 
 from collections.abc import Iterator, Mapping

@@ -29,8 +29,8 @@ class RollupPlan:
     from_unix_s: int
     to_unix_s: int
     counted: Window
-    """The time to divide counts by. It is `window` up to the present: the rest of the current
-    minute or hour is excluded."""
+    """The time range by which counts are divided to get rates: `window` without the part of the
+    current minute or hour that is still to come."""
     hours: list[TimeRange]
     minutes: list[TimeRange]
     requests: list[TimeRange]

@@ -420,8 +420,8 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
 def _fewest_hidden(access: Access) -> list[int]:
     """The groupings that hide the fewest requests from a limited reader.
 
-    The grouping with the fewest labels never replaces a tenant. If it has a tenant, it may replace
-    models. The grouping with all labels may replace tenants, but no models.
+    The grouping with the fewest labels never replaces a tenant by `_other`. If it has the label
+    tenant, it may replace models. The grouping with all labels may replace tenants, but no models.
     """
     visible = visible_groupings(access)
     if access.by_tenant and any(each.models is not None for each in access.grants):
