@@ -59,7 +59,8 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """The indicator of a group with a place, or of `groups.other(by)`."""
+        """The indicator of one group: a group that is counted separately (it has a place), or
+        `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=EventGroup(self, placed, group))
 

@@ -178,11 +178,12 @@ class MappingReader:
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "MappingReader":
-        """A reader of a key's value, which must be a mapping."""
+        """Return a reader for a key's value, which must be a mapping."""
         return MappingReader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
-        """A reader of each mapping in a key's value, which must be a sequence."""
+        """Return a reader for each item of a key's value. The value must be a sequence of
+        mappings."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")

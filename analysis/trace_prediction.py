@@ -290,7 +290,7 @@ def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
 
 
 def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: int) -> list[str]:
-    """The assumptions of the prediction that the recorded window does not confirm."""
+    """Return the assumptions of the prediction for which the recorded window has no evidence."""
     engine = edited_engine(recorded.engines[0].model.engine, edits.arguments or {})
     window = [each.arrivals for each in recorded.engines]
     found = []

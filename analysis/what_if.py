@@ -626,7 +626,7 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
 
 
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
-    """The assumptions of the prediction that the recorded traffic does not confirm."""
+    """Return the assumptions of the prediction for which the recorded traffic has no evidence."""
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(

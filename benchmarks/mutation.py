@@ -51,7 +51,8 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""Maps a name to a module and the tests (in `tests/`) that should fail. The name is the seed."""
+"""Maps a name to a module and the tests (in `tests/`) that should fail. The name is also the seed
+of the random changes."""
 
 SEED = 18
 LIMIT_S = 300

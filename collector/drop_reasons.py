@@ -68,8 +68,8 @@ class Refusal(StrEnum):
     - A latency exceeds the request's duration.
     - The kinds of output tokens do not sum to the number of output tokens."""
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative, or it can decrease. With such a metric, the loss of a message
-    would lose an increase."""
+    """A sum metric is not cumulative, or it can decrease. With such a metric, an increase would be
+    missing if one message were lost."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {

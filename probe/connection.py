@@ -86,7 +86,7 @@ def _in_a_thread(
     call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Future[list[Any]]":
     """Run a DNS lookup in its own thread. In asyncio's thread pool, a lookup would wait for other
-    slow lookups, and so would the end of the program."""
+    slow lookups, and the program could not end before them."""
     found: asyncio.Future[list[Any]] = loop.create_future()
 
     def settle(result: list[Any] | None, error: BaseException | None) -> None:

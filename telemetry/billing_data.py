@@ -32,7 +32,7 @@ AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "out
 
 
 class CounterKey(NamedTuple):
-    """One engine's counters since one start of a process."""
+    """Identifies the counters of one engine, as one process counts them since its start."""
 
     replica: str
     engine: int

@@ -75,7 +75,7 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
     no durations.
 
     Args:
-        counts: the number of durations by bin, at least 0.
+        counts: for each bin, the number of durations, at least 0.
         q: in (0, 1).
 
     Raises:

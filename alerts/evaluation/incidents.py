@@ -100,8 +100,8 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """Share of the period's budget that a burn spent, or None without events.
 
-    Time without data counts as good, at the request rate of the time with data. If a burn lies in
-    two calendar periods, the budget of the later period is used.
+    For the time without data, good events are assumed, at the request rate of the time with data.
+    If a burn lies in two calendar periods, the budget of the later period is used.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

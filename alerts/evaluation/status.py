@@ -114,7 +114,7 @@ def status_at(
 
 
 def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """The share of the budget that is left. Time without data counts as good, at the usual request
-    rate."""
+    """The share of the budget that is left. For the time without data, good events are assumed, at
+    the usual request rate."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

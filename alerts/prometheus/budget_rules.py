@@ -85,7 +85,8 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # Time without data counts as good, at the request rate of the time with data.
+        # For the time without data, good events are assumed, at the request rate of the time with
+        # data.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",

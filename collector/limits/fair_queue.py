@@ -4,7 +4,8 @@ Some messages take a hundred times longer to read than others. The next message 
 the sender with the least reading time so far. So a message waits for the message that is being
 read, and for at most one message from each other sender. A sender with too many uncommitted rows is
 skipped until they are committed, because its rows would delay the transaction that all senders
-share. Source: start-time fair queueing (Goyal et al., SIGCOMM 1996), with measured time.
+share. Source: start-time fair queueing (Goyal et al., SIGCOMM 1996), with the measured reading time
+as the cost of a message.
 """
 
 import math

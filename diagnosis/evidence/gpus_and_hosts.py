@@ -50,8 +50,8 @@ def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None
 def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
     """Return the deviations and the name of the GPU that deviates most in the window.
 
-    The deviations are of the baseline and of the window. All values are None if no replica has
-    several GPUs.
+    There are two deviations: in the baseline and in the window. All values are None if no replica
+    has several GPUs.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
     median.

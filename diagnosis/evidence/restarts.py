@@ -133,7 +133,8 @@ def around_starts(
     At this time, the server loads or is not yet warm. If `warm_s` is None, `warm_after_s`
     determines when the server is warm.
 
-    Requests to other servers count too, up to a minute after the start.
+    Requests to other servers are also included, if they were in progress up to a minute after the
+    start.
     """
     requests = case.slow if requests is None else requests
     warm_s = warm_after_s(case, started) if warm_s is None else warm_s

@@ -21,7 +21,8 @@ START: Final = MetricSeries(
 
 
 class Exposition:
-    """Writes the families of its sources, and the metrics of this process and of the scrape.
+    """Writes a scrape: the families of its sources, the metrics of this process, and the metrics of
+    the scrape itself.
 
     Args:
         sources: the sources in output order. Names of families must be unique over all sources.

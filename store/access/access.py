@@ -139,7 +139,8 @@ class Access:
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal access."""
+        """A text that identifies the access: two readers with the same text may see the same
+        data."""
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 
     def as_json(self) -> list[dict[str, Any]]:

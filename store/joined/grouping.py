@@ -63,8 +63,8 @@ def end_ns(row: Row) -> int:
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
-    """Return a chain for each request with several hops. Also return single rows whose engine has
-    reported its role."""
+    """Return a chain for each request with several hops. Also return a chain for each single row
+    whose engine has reported its role."""
     found: list[Chain] = []
     alone: list[Row] = []
     for by_trace in _grouped(rows, lambda row: row["trace_id"]):

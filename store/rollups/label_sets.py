@@ -33,8 +33,8 @@ SETS: Final = 1_000
 """Maximum number of label sets in the grouping with all labels. The limit applies to each step of
 `_FOLDS` separately."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs (model, value) per value that is stored by name. It applies to groupings
-with one label of `NAMED`."""
+"""For each value that is stored by name, the maximum number of models with which it is stored. It
+applies to groupings with one label of `NAMED`."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
