@@ -312,8 +312,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead when these counts were stored. Count those steps again of which all
-        # requests are still stored.
+        # The clock was ahead when these counts were stored. Count a step again if all its requests
+        # are still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:

@@ -134,7 +134,7 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Count the steps again that received requests since the last call.
+        """Count again the steps that received requests since the last call.
 
         Returns: True if steps older than 2 · `SETTLED_S` are counted now. If these steps must wait,
         their marks stay.

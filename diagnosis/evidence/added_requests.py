@@ -23,8 +23,8 @@ excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
-"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. For samples of the
-same distribution, 1 % of the statistics are larger (Smirnov, 1948)."""
+"""Two samples have the same distribution if their Kolmogorov-Smirnov statistic is at most this. For
+equal distributions, 1 % of the statistics are larger (Smirnov, 1948)."""
 
 
 @cached_per_case

@@ -54,8 +54,8 @@ DriverShares = Mapping[str, float]
 if no driver was found."""
 
 _QUICK: Final = 0.05
-"""The fastest requests and transfers did not wait for others. Their time per token is the quantile
-of all times per token at this probability."""
+"""The time per token without waiting is estimated by this quantile of all times per token, because
+the fastest requests and transfers did not wait."""
 
 
 @cached_per_case
@@ -119,7 +119,7 @@ def encoder_share(case: DiagnosisCase) -> FloatArray:
 def _log_of_stalls(case: DiagnosisCase) -> float:
     """Return log(step time with stalls / step time without stalls).
 
-    Requests that arrive during a stall start together.
+    Stalls make the batch fuller, because requests that arrive during a stall start together.
     """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
@@ -371,7 +371,7 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return how the traffic of the tenant whose rate grew most changed.
+    """Return what changed most in the traffic of the tenant whose rate grew most.
 
     The result is a flood, longer prompts, longer outputs or more load.
     """

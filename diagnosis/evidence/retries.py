@@ -165,7 +165,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return the number of aborts that a request with the same key follows by chance.
+    """Return how many aborts are followed only by chance by a request with the same key.
 
     All requests that are not repetitions are assumed to arrive at random."""
     key = repeats.key

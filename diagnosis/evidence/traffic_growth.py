@@ -64,8 +64,8 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 def flooded(case: DiagnosisCase) -> bool:
     """Return whether one tenant floods the servers.
 
-    Three conditions must hold. The tenant's rate grew, even without its added long requests. Its
-    traffic grew more than the traffic of other tenants. Requests wait.
+    Three conditions must hold: the tenant's rate grew, even without its added long requests; its
+    traffic grew more than the traffic of other tenants; and requests wait.
     """
     rates = first_rates(case)
     tenant = rates.tenant

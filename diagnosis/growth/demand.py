@@ -56,14 +56,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Factor by which longer prompts lengthen the mean time of a request's own prefill, at the
-    baseline's hit ratio."""
+    """Logarithm of the factor by which longer prompts lengthen the mean time of a request's own
+    prefill, at the baseline's hit ratio."""
     log_uncached: float
-    """Factor by which cache misses lengthen the mean time of a request's own prefill. Prompts of
-    sizes that do not occur in the baseline are left out."""
+    """Logarithm of the factor by which cache misses lengthen the mean time of a request's own
+    prefill. Prompts of sizes that do not occur in the baseline are left out."""
     log_new_traffic_misses: float
-    """The same factor for the cache misses of one tenant's additional requests. `log_uncached` does
-    not include them."""
+    """The same logarithm for the cache misses of one tenant's additional requests. `log_uncached`
+    does not include them."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float

@@ -62,8 +62,8 @@ class FromZeroByPair(ByPair[Z]):
         self._copied: set[Pair] | None = None
 
     def copy(self) -> dict[Pair, Z]:
-        """Return a copy. The first copy that contains a new pair has 0 as its totals, except the
-        very first copy."""
+        """Return a copy. In the first copy after a pair was added, the pair's totals are 0. This
+        does not apply to the first copy of all."""
         copied, self._copied = self._copied, self.pairs
         new = set() if copied is None else self.pairs - copied
         return {
