@@ -14,7 +14,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: str, *command: str) -> None:
-    """Set the kernel option, and execute the command. The command keeps the option."""
+    """Set the kernel option, and execute the command. The option stays set when the command
+    replaces this program."""
     if sys.platform == "linux":
         import ctypes
 

@@ -192,7 +192,8 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.unavailable
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second. Queue full batches, and wait while the queue is full."""
+        """Add a simulated second. Each full batch is put into the queue. If the queue is full,
+        wait."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed

@@ -73,8 +73,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scraped and simulated engines have no process id."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # This is done for the whole message, because senders may invent any number of replica
-            # names.
+            # Clean up once per message and not per sample, because senders may invent any number of
+            # replica names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:

@@ -69,7 +69,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # This span is the parent of a client's span, which is already counted as the call.
+            # This span is the parent of a client's span. The client's span is already counted as
+            # the call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

@@ -26,9 +26,11 @@ ALL_REFILL_NS: Final = 5 * 10**9
 """Time after which one more start of any replica is allowed. It allows 1,000 engines in 90
 minutes."""
 MAX_REPLICAS: Final = 1_000
-"""Maximum stored replicas. A new replica replaces the replica that has been silent longest."""
+"""Maximum number of stored replicas. A new replica replaces the replica that has been silent
+longest."""
 MAX_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Maximum stored starts per replica. The last start of each engine and process is stored."""
+"""Maximum number of stored starts per replica. The last start of each engine and process is
+stored."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")

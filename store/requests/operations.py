@@ -39,7 +39,7 @@ def operations_of(
 def routers_of(
     engine: Engine, window: Window, response_ids: Collection[str]
 ) -> dict[str, list[ApplicationOperation]]:
-    """Map the id of each response to what routers report for the response, unordered."""
+    """Map the id of each response to the routers' reports about this response, unordered."""
     if not response_ids:
         return {}
     statement = _operations_near(window).where(
