@@ -187,7 +187,8 @@ def _matches(lookup: CacheLookupReport, where: Mapping[str, str | None]) -> bool
 _Key = tuple[str | None, str]
 """A tenant (`EVERY` for all tenants) and a model."""
 EVERY: Final = "\x00every tenant"
-"""Stands for all tenants. The collector replaces null characters, so no tenant has this name."""
+"""The key that stands for all tenants. The collector replaces null characters, so no tenant has
+this name."""
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:

@@ -198,7 +198,7 @@ def sustained_rate(
 
     Args:
         window: begins and ends at whole minutes.
-        replica: if given, only the requests of this replica count in the returned rate.
+        replica: if given, the returned rate includes only the requests of this replica.
     """
     newest_ns = newest_request_unix_ns(engine)
     if newest_ns is None:

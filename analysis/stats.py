@@ -24,7 +24,7 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify a single request. They cannot group requests."""
+"""Labels that identify a single request. Requests cannot be grouped by them."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 

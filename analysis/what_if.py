@@ -369,7 +369,8 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of the edited replay, or NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile. The value −0.1 means 10 % lower. NaN is unknown."""
+    """The relative change of each percentile. The value −0.1 means 10 % lower. NaN means
+    unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 

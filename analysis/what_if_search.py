@@ -61,8 +61,8 @@ class SweepPoint:
 
 
 def objectives_of(points: Sequence[SweepPoint]) -> dict[str, float]:
-    """The objectives that at least one prediction of a sweep has, with the present share of good
-    requests.
+    """The objectives that at least one prediction of a sweep contains, with the present share of
+    good requests.
 
     A prediction has no objective whose requests the changed engines would all reject."""
     return {one.slo: one.good_ratio_now for each in points for one in each.answer.objectives}

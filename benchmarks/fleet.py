@@ -2,12 +2,12 @@
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
-The benchmark measures a request, an engine sample and a GPU sample. It measures the CPU time and
-the bytes of each. The CPU time covers the work from the bytes of a message to the rows in SQLite
-and the totals of /metrics. It does not include transport and the evaluation of objectives. The
-bytes are those on the network and on disk. Messages arrive from 64 senders in turn, with the
-samples of 5 s. The collector learns each sender's layouts (docs/decisions/091) before the
-measurement. The column "point by point" shows the CPU time without layouts.
+The benchmark measures the CPU time and the bytes of one request, one engine sample and one GPU
+sample. The CPU time covers the work from the bytes of a message to the rows in SQLite and the
+totals of /metrics. It does not include transport and the evaluation of objectives. The bytes are
+those on the network and on disk. Messages arrive from 64 senders in turn, with the samples of 5 s.
+The collector learns each sender's layouts (docs/decisions/091) before the measurement. The column
+"point by point" shows the CPU time without layouts.
 """
 
 import argparse

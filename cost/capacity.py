@@ -1,7 +1,7 @@
 """Estimate the highest request rate at which the objectives are met. Pure.
 
-If the highest rate among the time ranges that meet the objectives were used, it would be too high,
-because some ranges meet them only by chance. Therefore:
+Some time ranges meet the objectives only by chance, so the highest rate among the ranges that meet
+them would be too high as an estimate. Therefore, the estimate has four steps:
 
 1. Divide each range's requests into two halves at random. Sort the ranges by the rate of one half,
    and measure with the other half. Source: Neufeld et al., "Data thinning for convolution-closed

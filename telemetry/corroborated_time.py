@@ -10,12 +10,12 @@ with the time since boot. The senders' timestamps decide between the two candida
   immediately.
 - Without a vote, the held time is used for `STEPOUT_NS`. After that, the system clock is used.
 
-At the start of Tailspan, the system clock is compared with the newest stored data. The clock is in
-doubt if it is more than `GAP_NS` ahead of this data, or behind this data. The system clock is used
-unless the timestamps of most senders follow shortly after that data. Deletion cannot be undone, so
-it uses `deletable_unix_ns`. This time never goes back. It stops while it is ahead of the current
-time. It advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at most
-one additional minute of data per minute.
+At the start of Tailspan, the system clock is compared with the newest stored data. The system clock
+is in doubt if it is behind this data, or more than `GAP_NS` ahead of it. The second candidate is
+then a time that continues from the newest stored data. It is used only if the timestamps of most
+senders are nearer to it. Deletion cannot be undone, so it uses `deletable_unix_ns`. This time never
+goes back. It stops while it is ahead of the current time. It advances at most `PACE` times as fast
+as the time since boot. A wrong clock deletes at most one additional minute of data per minute.
 
 Thread-safe.
 """

@@ -39,7 +39,7 @@ HUNG_REMEDY: Final = (
 )
 
 
-# The class has no slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields in one operation.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
     """The state of one engine at one instant, as one process reported it. Unknown values are

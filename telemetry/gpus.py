@@ -19,7 +19,7 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-# The class has no slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields in one operation.
 @dataclass(frozen=True, kw_only=True)
 class GpuSample:
     """The state of one GPU of one replica at one instant.

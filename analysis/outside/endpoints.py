@@ -32,8 +32,8 @@ COLUMNS: Final = (
 )
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""Maximum time between two stored probes, in usual intervals. If the time is longer, at least one
-result between them is missing."""
+"""Maximum time between two stored probes, as a multiple of the usual interval. If the time is
+longer, at least one result between them is missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT

@@ -63,7 +63,7 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Number the places again, so that the product stays small.
+        # Number the places again, so that `key` stays small: the next column multiplies it.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -1,7 +1,7 @@
 """Serve an ASGI application on its own port, inside a running event loop.
 
-The port is bound before uvicorn starts, because uvicorn's error message is worse. Connections are
-limited, and uvicorn's signal handlers are disabled.
+The port is bound before uvicorn starts, because uvicorn's own error message does not name the
+option to change. Connections are limited, and uvicorn's signal handlers are disabled.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Each log statement may write five lines in this period, which is at most 7,200 lines per day."""
+"""Each log statement may write five lines in this period, so at most 7,200 lines per day."""
 
 LIMITED: Final = (
     "asyncio",

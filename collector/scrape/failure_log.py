@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 LOG_EVERY_NS: Final = 300 * 10**9
-"""Minimum time between two log lines about one target, which is at most 288 lines per day. After
-the same time without a discovery, the scraper counts as stalled (`QUIET_S`)."""
+"""Minimum time between two log lines about one target. So there are at most 288 lines per day.
+After the same time without a discovery, the scraper counts as stalled (`QUIET_S`)."""
 
 
 @dataclass(slots=True)

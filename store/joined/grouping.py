@@ -199,8 +199,8 @@ def _at_the_answer(links: Sequence[ChainLink]) -> tuple[list[ChainLink], list[Ch
     """Divide the hops around the only decode hop that answered.
 
     Returns: the attempts of the answered request, and the hops of later requests. These hops began
-    after the answer ended. If no other prefill succeeded, the clocks must differ, and all hops
-    count as attempts.
+    after the answer ended. If none of the attempts is a successful prefill, the clocks of the
+    engines differ, and all hops count as attempts.
     """
     until_ns = next(end_ns(each.row) for each in links if _answers(each))
     attempts = [each for each in links if each.row["received_unix_ns"] <= until_ns]
