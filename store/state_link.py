@@ -109,7 +109,7 @@ def check_linked(link: StateLink | None, found: str | None, name: str, state_nam
         if found is None:
             return False
         raise StoreError(
-            f"{state_name} is the state database of another database than {name}; set an empty"
+            f"{state_name} belongs to a different database, not to {name}; set an empty"
             " database with --state-url"
         )
     if found == link.state_id:

@@ -37,9 +37,7 @@ def exposes(url: str) -> bool:
 
 def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
     """The error message for a credential that must not be sent to an address."""
-    return (
-        f"{masked(url)}: others could read {what} on the way; use https, or allow it with {option}"
-    )
+    return f"{masked(url)}: {what} would be sent unencrypted; use https, or allow it with {option}"
 
 
 def masked(url: str) -> str:

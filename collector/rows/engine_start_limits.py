@@ -93,9 +93,9 @@ class EngineStartLimits:
                 batch.accepted -= 1
                 batch.refused[Refusal.TOO_MANY_STARTS] += 1
                 batch.why[Refusal.TOO_MANY_STARTS] = (
-                    f"at most {REPLICA_BURST} starts of a replica at once, then one per"
+                    f"at most {REPLICA_BURST} starts of a replica in a burst, then one per"
                     f" {REPLICA_REFILL_NS // 10**9} s; at most {ALL_BURST} starts of all replicas"
-                    f" at once, then one per {ALL_REFILL_NS // 10**9} s"
+                    f" in a burst, then one per {ALL_REFILL_NS // 10**9} s"
                 )
                 continue
             self._all.left -= 1

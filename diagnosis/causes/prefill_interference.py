@@ -11,7 +11,9 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.question import CONTAIN_TOKENS
 
 ID = "prefill_interference"
-SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
+SUMMARY = (
+    "prefills of other requests share the steps of running decodes, so these steps take longer"
+)
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -7,7 +7,7 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
 
 ID = "retry_storm"
-SUMMARY = "clients give up after a timeout and send the same prompts again at once"
+SUMMARY = "clients give up after a timeout and immediately send the same prompts again"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -184,7 +184,7 @@ ELSEWHERE = "http://collector.example:4318"
 def test_credentials_are_not_sent_in_clear_text(words: list[str], environ: dict[str, str]) -> None:
     result = CliRunner().invoke(tailspan, words, env=environ, catch_exceptions=False)
     assert result.exit_code == 2
-    assert "others could read" in result.stderr
+    assert "would be sent unencrypted" in result.stderr
     assert "--insecure-credentials" in result.stderr
     assert "s3cret" not in result.output
 

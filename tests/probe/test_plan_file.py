@@ -85,7 +85,7 @@ def test_a_good_file_is_read(plan: Path) -> None:
         (
             "https://api.anthropic.com",
             "http://api.example.com",
-            "http://api.example.com: others could read the key on the way; use https, or allow it",
+            "http://api.example.com: the key would be sent unencrypted; use https, or allow it",
         ),
         ("- name: claude", "- name: claude\n    name: two", "the key 'name' is repeated"),
         ("endpoint: http://127.0.0.1:4318", "endpoint: [", "not valid YAML: "),

@@ -177,7 +177,7 @@ def test_databases_that_do_not_belong_together_are_refused(
     for url, state_url, problem in (
         (files[0], None, r"the state of .* is in .*/state\.db: set --state-url or TAILSPAN_STATE_"),
         (files[0], f"sqlite:///{tmp_path}/a-state.db", "belongs to another database; set"),
-        (other, files[1], r"state\.db is the state database of another database than .*other"),
+        (other, files[1], r"state\.db belongs to a different database, not to .*other"),
         (files[0], other, "contains telemetry, so it cannot be a separate state database"),
         (files[0], files[0], "contains telemetry, so it cannot be a separate state database"),
         (files[1], None, r"is a state database \(--state-url\); set .* with --database"),

@@ -142,7 +142,7 @@ def test_a_server_without_tls_is_reported_as_such() -> None:
     ],
 )
 def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
-    with pytest.raises(ValueError, match="others could read the token") as raised:
+    with pytest.raises(ValueError, match="the token would be sent unencrypted") as raised:
         place(given, TargetCredentials(token=TOKEN))
     assert TOKEN not in str(raised.value)
     place(given.replace("http:", "https:"), TargetCredentials(token=TOKEN))
@@ -185,7 +185,7 @@ def test_a_file_of_targets_has_credentials_by_label(tmp_path: Path, ca: Path) ->
         ({"__token_file__": "nowhere"}, "nowhere: No such file"),
         ({"__token_file__": 3}, "__token_file__: must be a text"),
         ({"__token_file__": "two"}, "two contains no token"),
-        ({"__token_file__": "one", "__scheme__": "http"}, "others could read the token"),
+        ({"__token_file__": "one", "__scheme__": "http"}, "the token would be sent unencrypted"),
         ({"__tls_ca_file__": "one"}, "one contains no certificate in PEM"),
         ({"__tls_cert_file__": "one"}, "set both, or neither"),
         ({"__tls_cert_file__": "one", "__tls_key_file__": "one"}, "must be a pair in PEM"),
@@ -296,7 +296,7 @@ def test_a_token_is_sent_over_http_only_if_allowed(tmp_path: Path) -> None:
         file.write_text(json.dumps([{"targets": ["gpu.example:80"], "labels": labels}]))
         return File(file, insecure=insecure).read()
 
-    with pytest.raises(DiscoveryError, match="others could read the token"):
+    with pytest.raises(DiscoveryError, match="the token would be sent unencrypted"):
         read()
     assert read(insecure=True)
     assert read(__insecure_credentials__="true")
