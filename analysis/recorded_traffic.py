@@ -204,8 +204,8 @@ def recorded_of(
         starts: the starts of the engines. The latest start of each engine is used.
         replica: the only replica whose requests the question needs, or None for all. Any share of
             the other replicas' requests may be left out.
-        present_only: whether to leave out the requests received before the latest change of the
-            engines' arguments, and in the `LEAD_S` after it. The window then begins later.
+        present_only: whether the window begins `LEAD_S` after the latest change of the engines'
+            arguments. Earlier requests are then left out.
         in_parts: whether to fit a model to each part of the window in which an engine had the same
             arguments. By default, each engine has one model with its latest arguments.
 

@@ -168,8 +168,8 @@ def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) ->
 def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
     """Return whether an episode deserves a page.
 
-    Google's App Engine SLA of 2015-10-17 defines downtime by 10 % and five minutes. The limit of
-    ten requests is this benchmark's choice.
+    Google's App Engine SLA of 2015-10-17 defines downtime as an error rate above 10 % for at least
+    five minutes. The limit of ten requests is this benchmark's choice.
 
     Args:
         arrived: requests that arrived in each step of `STEP_S` (n,).

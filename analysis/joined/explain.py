@@ -124,8 +124,8 @@ def growth(
 ) -> TailGrowth | None:
     """How the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges. If
-    no share has enough requests, all requests are used.
+    The share of requests that count as slowest is the smallest value in `SHARES` that gives enough
+    requests in both ranges. If no share has enough requests, all requests are used.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))

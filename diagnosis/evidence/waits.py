@@ -1,6 +1,7 @@
 """Compute which share of each wait a cause explains (its weight).
 
-The shares are the shares of the wait's drivers: the changes that raised the demand. Pure.
+The weight is the share of the wait that the drivers of the cause explain. A driver is a change that
+raised the demand. Pure.
 """
 
 from typing import Final

@@ -35,8 +35,8 @@ rise."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. Below this share, the threshold does
-not separate slow requests from usual requests. It then affects the verdict only if the attainment
-fell even further (`fell`)."""
+not separate slow requests from usual requests. The threshold then affects the verdict only if the
+share fell even further (see `fell`)."""
 
 
 @dataclass(frozen=True, slots=True)

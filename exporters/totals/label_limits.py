@@ -162,7 +162,8 @@ class ExporterLabels:
         return OTHER, pair[1]
 
     def share_tenants(self, tenants: Collection[str], now_unix_ns: int) -> None:
-        """Reserve the tenants that all collectors of the database export by name."""
+        """Keep places for the given tenants, so that they are exported by name. All collectors of a
+        database pass the same tenants."""
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
