@@ -31,27 +31,27 @@ class BlindnessReason(NamedTuple):
 
 REASONS: Final[Mapping[str, BlindnessReason]] = {
     NONE_SELECTED: BlindnessReason(
-        "no request matches its `where`. A field that `where` compares may be unknown for this"
-        " source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
-        "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
-        " or install the instrumentation in vLLM's environment, which sends every value",
+        "no request matches its `where`. Perhaps a label was renamed, or the servers do not"
+        " report a field that `where` compares (for example, vLLM's native spans have no"
+        " `streamed`)",
+        "compare its `where` with the values in `tailspan requests --format json`, and correct"
+        " it; or install the plugin in vLLM's environment, which reports every field",
     ),
     NO_PROBE: BlindnessReason(
-        "probes arrive, but none of them counts: `where` matches no probe, no probe was sent"
-        " because the budget of the day is spent, or every probe lacks a value that `good` needs."
-        " For example, an answer that contains only reasoning has no first content",
+        "probes arrive, but none of them counts. Perhaps `where` matches no probe, the probing"
+        " budget of the day is spent, or every probe lacks a value that `good` compares. For"
+        " example, an answer that contains only reasoning has no first content",
         "compare `where` and `good` with the results of `tailspan outside --format json`, and"
         " correct them",
     ),
     "unknown": BlindnessReason(
-        "most requests lack a value that `good` needs. This source of spans may not send it",
-        "find the value that is null in `tailspan requests --format json`; install the"
-        " instrumentation in vLLM's environment, which sends every value, or leave the value out of"
-        " `good`",
+        "most requests lack a value that `good` compares. Perhaps the servers do not report it",
+        "find the value that is null in `tailspan requests --format json`; then install the"
+        " plugin in vLLM's environment, which reports every value, or remove the value from `good`",
     ),
     "late": BlindnessReason(
-        "most requests are reported 5 min or more after they ended. The clock of the server or"
-        " of Tailspan is wrong, or a sender is cut off",
+        "most requests are reported 5 min or more after they ended. Perhaps a clock is wrong, or"
+        " a sender could not reach Tailspan for some time",
         "set the clocks by NTP (timedatectl, chronyc tracking); the clock checks of"
         " `tailspan doctor` name the sender",
     ),

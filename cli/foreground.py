@@ -57,7 +57,10 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
 
 def _log_defect(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("a task that prints messages failed; the collector still runs", exc_info=error)
+        _log.error(
+            "a part of tailspan up that prints messages failed; the collector still runs",
+            exc_info=error,
+        )
 
 
 def _exclude_imports_from_gc() -> None:

@@ -45,8 +45,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Running",
                     description=(
-                        "Requests in the batch. A flat line at max_num_seqs while the queue "
-                        "grows: the batch size is the limit."
+                        "Requests in the batch. If the line stays at max_num_seqs while the queue"
+                        " grows, the batch size is the limit."
                     ),
                     unit=GrafanaUnit.REQUESTS,
                     width=8,
@@ -55,8 +55,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use",
                     description=(
-                        "Share of KV-cache blocks in use. A flat line near 1 while the queue "
-                        "grows: memory is the limit."
+                        "Share of KV-cache blocks in use. If the line stays near 1 while the"
+                        " queue grows, memory is the limit."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -148,8 +148,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Busy",
                     description=(
-                        "The share of time spent in steps. If it is below 1 while requests "
-                        "queue, the GPU is not the limit. A step counts when it ends, so the "
+                        "The share of time spent in steps. If it is below 1 while requests wait"
+                        " in the queue, the GPU is not the limit. A step counts when it ends, so"
+                        " the "
                         "share may be above 1 for a moment."
                     ),
                     unit=GrafanaUnit.NUMBER,

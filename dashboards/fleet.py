@@ -113,8 +113,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "P95 of the last 5 min. If it rises on one replica, that replica has a "
-                        "problem; on all, the cause is load or a change."
+                        "P95 of the last 5 min. If it rises on one replica only, this replica has"
+                        " a problem. If it rises on all replicas, the cause is load or a change."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(
@@ -127,8 +127,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by tenant",
                     description=(
-                        "P95 of the last 5 min, over all replicas. If only one tenant's is high, "
-                        "its requests differ from the others'."
+                        "P95 of the last 5 min, over all replicas. If only one tenant has a high"
+                        " P95, its requests differ from the requests of other tenants."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(
@@ -156,8 +156,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests by tenant",
                     description=(
-                        "Ended requests per second. If one tenant floods a server, the requests of"
-                        " other tenants queue."
+                        "Ended requests per second. If one tenant sends too many requests, the"
+                        " requests of other tenants wait in the queue."
                     ),
                     unit=GrafanaUnit.REQUESTS_PER_S,
                     kind=PanelKind.STACKED,
@@ -170,8 +170,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use, by replica",
                     description=(
-                        "Share of KV-cache blocks in use. A flat line near 1 while the queue "
-                        "grows: memory is the limit."
+                        "Share of KV-cache blocks in use. If the line stays near 1 while the"
+                        " queue grows, memory is the limit."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

@@ -45,8 +45,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory bandwidth in use",
                     description=(
-                        "Measured share of the peak, mean over GPUs. Near 1, only faster memory "
-                        "or more GPUs help decoding."
+                        "Measured share of the peak, mean over GPUs. Near 1, decoding becomes"
+                        " faster only with faster memory or more GPUs."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,
@@ -95,8 +95,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peak",
                     description=(
-                        "Measured DRAM traffic, as a share of the peak of the GPU's memory clock "
-                        "and bus: not the share of time with memory accesses."
+                        "Measured DRAM traffic, as a share of the peak that the GPU's memory"
+                        " clock and bus allow. This is not the share of time with memory accesses."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -127,8 +127,8 @@ BOARD: Final = Board(
                     title="Bytes per second of each GPU",
                     description=(
                         "Measured traffic, and the modelled maximum for weights, KV cache and "
-                        "activations. Far above it, another process uses the GPU, or the "
-                        "reported model shape is wrong."
+                        "activations. If the measured traffic is far above this maximum, another"
+                        " process uses the GPU, or the reported model shape is wrong."
                     ),
                     unit=GrafanaUnit.BYTES_PER_S,
                     page="root-cause",
@@ -148,9 +148,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peaks, while steps ran",
                     description=(
-                        "The share of peak memory bandwidth (MBU) and of peak FLOP/s (MFU) that "
-                        "steps needed. The higher is the limit. If both are low, the limit is "
-                        "CPU time, kernel launches or communication."
+                        "The share of peak memory bandwidth (MBU) and of peak FLOP/s (MFU) that"
+                        " steps needed. The higher of the two shows what limits the engine. If"
+                        " both are low, the limit is CPU time, kernel launches or communication."
                     ),
                     unit=GrafanaUnit.SHARE,
                     page="root-cause",

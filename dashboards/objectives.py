@@ -40,7 +40,7 @@ def _bad_events(window: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-objectives",
     title="Tailspan / Objectives",
-    description=("The objectives: their targets, remaining error budgets and burn rates."),
+    description=("The objectives with their targets, remaining error budgets and burn rates."),
     variables=("slo",),
     rows=(
         Row(

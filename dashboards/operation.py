@@ -169,8 +169,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Time since the last commit",
                     description=(
-                        "By collector. The time grows while no sender sends, or the database does"
-                        " not respond."
+                        "By collector. The time grows while no data arrives, or while the"
+                        " database does not respond."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(

@@ -221,8 +221,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second of the endpoints above the limit, which have no "
-                        "series and no other panel."
+                        "Results per second of endpoints beyond the limit on endpoints. No other"
+                        " panel shows these endpoints."
                     ),
                     unit=GrafanaUnit.PER_S,
                     page="outside",

@@ -100,9 +100,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Time to first token, all requests",
                     description=(
-                        "Requests per second by time to first byte. Two bands mean two kinds of "
-                        "requests, or a server that stalls. A dot is a request (exemplar); click "
-                        "it to open its trace."
+                        "Requests per second by time to first byte. Two bands mean that there are"
+                        " two kinds of requests, or that a server stalls. Each dot is one request"
+                        " (an exemplar); click it to open its trace."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     kind=PanelKind.HEATMAP,
@@ -125,7 +125,8 @@ BOARD: Final = Board(
                     title="Seconds per request, by phase",
                     description=(
                         "Mean of the requests that ended in the interval. The phases sum to the "
-                        "end-to-end latency. The cause is in the phase that grew."
+                        "end-to-end latency. If latency grew, the phase that grew shows where to"
+                        " look for the cause."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     kind=PanelKind.STACKED,

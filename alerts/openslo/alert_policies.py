@@ -209,7 +209,8 @@ def resolved(
                 objective.file,
                 objective.line,
                 f"{objective.path}.target",
-                f"can never {pair.severity} by {chosen[0].where}: even if every request is bad,"
+                f"can never cause a {pair.severity} by {chosen[0].where}: even if every request"
+                " is bad,"
                 f" the budget burns only {float(1 / (1 - target)):.4g} times too fast, but the"
                 f" condition requires more than {float(pair.factor):.4g}; allowed: a threshold"
                 " below the burn rate of a total failure, or no alertPolicies",

@@ -173,7 +173,7 @@ class _Rules:
                 {"severity": "info", "held_back": severity, "guard": "low_traffic"},
                 f"{name}: burning, but with too few bad requests for a {severity}",
                 [
-                    f"The long window has fewer than {minimum} bad requests, which may be chance.",
+                    f"The long window has fewer than {minimum} bad requests. So few may be chance.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -184,9 +184,9 @@ class _Rules:
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
                 f"{name}: burning, but counting began too recently for a {severity}",
                 [
-                    "The counters cover only a part of the window; the rest is assumed to be"
-                    " good. If the burn continues, an alert follows when enough of the budget is"
-                    " spent.",
+                    "Tailspan began to count during the window, and assumes that earlier requests"
+                    " were good. If the burn continues, an alert follows when enough of the"
+                    " budget is spent.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -200,7 +200,8 @@ class _Rules:
             {"severity": self._pairs[0].severity},
             f"{self._objective.name}: no events are counted",
             [
-                "The counters of this objective are absent, so a burn cannot be detected.",
+                "The counters of this objective have disappeared, so no alert about its error"
+                " budget can fire.",
                 self._counted.when_absent,
             ],
             for_=durations.render(absent_for_s(self._objective, self._counted)),
@@ -215,8 +216,8 @@ class _Rules:
             {"severity": "ticket"},
             f"{self._objective.name}: the rules contain its calendar periods until {until}",
             [
-                "After that date, the remaining budget is no longer recorded. Burn alerts"
-                " continue.",
+                "After that date, Prometheus no longer records the remaining budget. Alerts on"
+                " burn rates continue to work.",
                 "To do: generate the rules again with `tailspan slo rules`, and load them.",
             ],
         )
@@ -229,7 +230,8 @@ class _Rules:
                 {"severity": "ticket", "reason": reason},
                 f"{self._objective.name}: {self._objective.rows} arrive, but they are not counted",
                 [
-                    f"Until this is corrected, a burn cannot be detected: {REASONS[reason].why}.",
+                    "Until this is corrected, no alert about its error budget can fire:"
+                    f" {REASONS[reason].why}.",
                     f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
                     f"If no such {self._objective.rows} are expected, set alertWhenNoData: false.",

@@ -41,8 +41,9 @@ def collector_group(explorer_url: str) -> RuleGroup:
                 {
                     "summary": "{{ $value }} collectors receive samples of replica"
                     f" {label_text('replica')}, engine {{{{ $labels.engine }}}}",
-                    "description": "Each of them exports the engine's totals, so sums over"
-                    " collectors are too high. Route all telemetry of a replica to one collector:"
+                    "description": "Each of these collectors exports the engine's totals, so sums"
+                    " over collectors are too high. Route all telemetry of a replica to one"
+                    " collector:"
                     " collector/otel-gateway-by-replica.yaml is an example.",
                     "dashboard_url": f"{literal(explorer_url.rstrip('/'))}/?last=1h",
                 },

@@ -141,7 +141,8 @@ class Buckets:
     le: str
     selector: str
     about: str = (
-        "Counted by a bucket of vLLM's own histogram, which excludes aborted and failed requests."
+        "The requests are counted by a bucket of vLLM's own histogram, which excludes aborted and"
+        " failed requests."
     )
     when_absent: str = (
         "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"

@@ -31,8 +31,8 @@ LIMITS: Final = (
         "TTFT",
         "2",
         # Nielsen, Usability Engineering, 1993, ch. 5: past 1 s the flow of thought breaks.
-        "A wait of more than 1 s interrupts a reader's train of thought. The limit is twice as"
-        " long.",
+        "A wait of more than 1 s interrupts a user's train of thought. The limit of this alert is"
+        " twice as long.",
     ),
     Limit(
         "TailspanTpotP99High",
@@ -58,8 +58,8 @@ LIMITS: Final = (
         "queue",
         "queue time",
         "1",
-        "Above 1 s, half of the TTFT limit is spent in the queue. A faster model does not help."
-        " Add capacity, or limit admission.",
+        "Above 1 s, requests spend half of the TTFT limit in the queue. Add replicas, or limit"
+        " the number of requests. A faster model does not help.",
     ),
 )
 """If a limit does not suit a service, define an objective and silence the alert."""

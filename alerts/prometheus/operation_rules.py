@@ -51,9 +51,9 @@ def operation_group(explorer_url: str) -> RuleGroup:
                 "sum by (lease) (tailspan_lease_held) != 1",
                 "1m",
                 f"{{{{ $value }}}} collectors hold the lease {lease}; exactly one should",
-                "With 0, no collector evaluates, notifies, or builds rollups: check that the"
-                " collectors reach the database (`tailspan doctor`). With 2 or more, Prometheus"
-                " scrapes collectors of different databases as one deployment.",
+                "If it is 0, no collector does this task (evaluation, notification or rollups):"
+                " check that the collectors reach the database (`tailspan doctor`). If it is 2 or"
+                " more, this Prometheus probably scrapes collectors of different databases.",
             ),
             ticket(
                 "TailspanNotificationLost",
@@ -61,8 +61,8 @@ def operation_group(explorer_url: str) -> RuleGroup:
                 "[1h])) > 0.5",
                 "0s",
                 f"Tailspan could not deliver messages to {channel}",
-                'It stopped trying to deliver {{ $value | printf "%.0f" }} messages in the last'
-                " hour. `tailspan slo status` prints the reason of each. `tailspan slo notify"
+                'In the last hour, Tailspan gave up {{ $value | printf "%.0f" }} messages.'
+                " `tailspan slo status` prints the reason for each of them. `tailspan slo notify"
                 " notify.yaml --test` sends a test message.",
             ),
         ],

@@ -76,8 +76,8 @@ def probe_group(explorer_url: str) -> RuleGroup:
                 "page",
                 f"{ENDPOINT} gives no answer to {REGION}",
                 "No probe from this region has received a complete answer for 10 min. `tailspan"
-                " probe` prints the reason of each failure. If other regions succeed, look at the"
-                " network of this region, else at the endpoint.",
+                " probe` prints the reason of each failure. If other regions get answers, check"
+                " the network of this region. If they do not, check the endpoint.",
             ),
             alert(
                 "TailspanProberSilent",
@@ -85,8 +85,8 @@ def probe_group(explorer_url: str) -> RuleGroup:
                 "5m",
                 "ticket",
                 f"The prober in {REGION} has stopped reporting",
-                "Its endpoints have had no result for three of their intervals, and objectives on"
-                " probes cannot detect a burn there. Check whether `tailspan probe` still runs, and"
+                "No endpoint has had a result for three probe intervals, so objectives on probes"
+                " do not see this region. Check whether `tailspan probe` still runs, and"
                 " whether it can reach Tailspan.",
             ),
             alert(
@@ -97,8 +97,8 @@ def probe_group(explorer_url: str) -> RuleGroup:
                 "5m",
                 "ticket",
                 f"{ENDPOINT} is slow from {REGION} only",
-                "Answers to this region take more than twice as long as in the 6 h before, and"
-                " answers to the other regions do not. The phases of"
+                "Answers to this region take more than twice as long as in the previous 6 h."
+                " Answers to the other regions do not. The phases of"
                 " tailspan_probe_duration_seconds show where: resolve, connect and tls are the"
                 " network; processing is the network and the server.",
             ),
@@ -108,9 +108,9 @@ def probe_group(explorer_url: str) -> RuleGroup:
                 f" < {CERTIFICATE_S}",
                 "1h",
                 "ticket",
-                f"{ENDPOINT}: the certificate ends in {{{{ $value | humanizeDuration }}}}",
-                "After that, clients refuse to connect. Automatic renewal should have happened"
-                " earlier, so it probably fails.",
+                f"{ENDPOINT}: the certificate expires in {{{{ $value | humanizeDuration }}}}",
+                "After that, clients refuse to connect. An automatic renewal would have happened"
+                " earlier, so it probably failed.",
             ),
         ],
     )

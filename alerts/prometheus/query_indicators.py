@@ -26,7 +26,7 @@ class Queries:
 
     ratio: QueryRatio
     slo: str
-    about: str = "Counted by the queries of the objective."
+    about: str = "The objective's own Prometheus queries count the events."
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     staleness_s: int = 300
@@ -35,8 +35,8 @@ class Queries:
     def when_absent(self) -> str:
         """The sentence that states what to check first if the user's metrics are missing."""
         return (
-            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
-            " the metrics have not been renamed. The total is counted by: "
+            "First: check that the exporter of these metrics runs, that Prometheus scrapes it"
+            " (`up`), and that the metrics have not been renamed. The query of the total is:  "
             + literal(self.ratio.total.over("5m"))
         )
 
@@ -116,8 +116,8 @@ class Seconds:
     def when_absent(self) -> str:
         """The sentence that states what to check first if the user's metrics are missing."""
         return (
-            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
-            " the query returns a value: " + literal(self.ratio.query.over("5m"))
+            "First: check that the exporter of these metrics runs, that Prometheus scrapes it"
+            " (`up`), and that this query returns a value:  " + literal(self.ratio.query.over("5m"))
         )
 
     @property

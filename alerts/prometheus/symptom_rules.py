@@ -68,7 +68,8 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                     "0s",
                     f"{REPLICA}: the engine hangs with"
                     ' {{ $value | printf "%.0f" }} requests in flight',
-                    f"It has taken no step for more than {HUNG_S} s. Users wait. {HUNG_REMEDY}",
+                    f"The engine has taken no step for more than {HUNG_S} s. Users wait."
+                    f" {HUNG_REMEDY}",
                     "page",
                 ),
             ],
@@ -156,8 +157,9 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                     "TailspanAbsent",
                     "absent(tailspan_build_info)",
                     "5m",
-                    "Tailspan is not being scraped",
-                    "No server is monitored, and no objective can alert.",
+                    "Prometheus cannot scrape Tailspan",
+                    "Without Tailspan's metrics, no server is monitored, and no alert on an"
+                    " objective can fire.",
                     "page",
                 ),
                 alert(
@@ -168,7 +170,8 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                     "10m",
                     "No engine reports to Tailspan",
                     "Tailspan has received no engine sample since it started. Either no server"
-                    " runs, or no server can connect. `tailspan doctor` checks each connection.",
+                    " runs, or the servers cannot reach Tailspan. `tailspan doctor` checks each"
+                    " connection.",
                 ),
                 alert(
                     "TailspanEngineSilent",
@@ -178,7 +181,7 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
                     f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
-                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If"
+                    "The engine has stopped, or its plugin cannot reach Tailspan. If"
                     " you scaled it down, do nothing: this alert ends an hour after the engine's"
                     " last sample.",
                 ),
@@ -188,17 +191,19 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                     " (increase(tailspan_instrumentation_spans_dropped_total[10m])) > 0.5",
                     "0s",
                     f"{REPLICA}: requests are not reported",
-                    'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
-                    " Tailspan is slow or unreachable, and objectives count too few requests.",
+                    'The plugin dropped {{ $value | printf "%.0f" }} reports of requests in 10 min,'
+                    " because Tailspan is slow or cannot be reached. Objectives count too few"
+                    " requests.",
                 ),
                 alert(
                     "TailspanHookFailures",
                     "max by (replica)"
                     " (increase(tailspan_instrumentation_hook_failures_total[10m])) > 0.5",
                     "0s",
-                    f"{REPLICA}: instrumentation hooks fail",
+                    f"{REPLICA}: hooks of Tailspan's plugin fail",
                     'Hooks failed {{ $value | printf "%.0f" }} times in 10 min. vLLM is not'
-                    " affected, but Tailspan lacks data. The server's log has the errors.",
+                    " affected, but some of its data is not reported. The server's log has the"
+                    " errors.",
                 ),
                 alert(
                     "TailspanTaskDown",

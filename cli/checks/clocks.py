@@ -42,7 +42,7 @@ def clocks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckF
     if not leads_s:
         return
     # If the clocks of all senders are ahead, the collector's own clock is behind.
-    ours = " (all senders are ahead: check the clock of the collector's machine first)"
+    ours = " (all senders' clocks are ahead: first check the clock of the collector's machine)"
     note = ours if 1 < len(leads_s) == len(ahead_s) else ""
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
     theirs = ours if 1 < len(leads_s) == len(behind) else ""
@@ -76,10 +76,10 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
             "clocks",
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
-            " retention use: the clock jumped, or was wrong at the start; the senders' clocks do"
-            " not confirm the clock's new time",
-            "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
-            " accepted after 5 min",
+            " retention use: the clock jumped, or was wrong at the start, and the senders' clocks"
+            " do not confirm its new time",
+            "set it by NTP (timedatectl, chronyc tracking); if no sender's clock contradicts the"
+            " new time for 5 min, Tailspan accepts it",
         )
     if behind_s > RETENTION_BEHIND_S:
         yield CheckFinding(

@@ -40,10 +40,10 @@ def advise(
     The requests of the range are replayed with each change that applies to the engines:
     quantisation, KV cache, batch and chunk sizes, routing, replicas. The effect on P50 and P99 is
     printed with a 95 % interval, with each objective's attainment and the cost. The largest gain
-    relative to the effort comes first. Changes that a replay cannot judge are listed too.
+    for its effort comes first. Changes that a replay cannot predict are listed at the end.
 
-    If the arguments of an engine changed in the range, only the requests since 60 s after the
-    change are replayed.
+    If the arguments of an engine changed in the range, the command uses only requests received at
+    least 60 s after the change.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """

@@ -31,15 +31,16 @@ Examples:
 )
 @question_options
 def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> None:
-    """Show how the slow requests spent a latency budget, per layer.
+    """Show in which layers the slow requests exceed a latency budget.
 
     A budget file limits a latency, and the time of each layer: application before the model,
     network, front end, queue, prefill, decode, delivery, application after the model. The output
-    shows the mean time of each layer in the requests beyond the budget's percentile. It also shows
-    by how much this time must fall.
+    shows the mean time that the slowest requests (beyond the budget's percentile) spent in each
+    layer, and by how much it must fall.
 
-    The network is known only with a client's span, the application only with spans of
-    OpenTelemetry's GenAI conventions. An unknown time is not compared with its budget.
+    The time in the network is known only if a client's span was received. The time in the
+    application is known only if its spans follow OpenTelemetry's GenAI conventions. An unknown time
+    is not compared with its budget.
 
     Exit status 1: the percentile exceeds the budget.
     """

@@ -64,18 +64,18 @@ def caches(
     form: str,
     database: str | None,
 ) -> None:
-    """Show what caches in front of the model answered, and what this saved.
+    """Show which calls caches answered instead of the model, and the savings.
 
     These are semantic, embedding and response caches of applications and gateways, not prefix
     caches. Spans report their hits and misses (docs/caches.md). Percentiles, objectives, bills and
     diagnoses do not include hits.
 
-    The hit rate is hits divided by hits and misses, with a 95 % interval (Wilson). The time of a
-    hit is that of the whole answer. The time of the lookup is known only if the cache reports it.
+    The hit rate is hits divided by hits and misses, with a 95 % interval (Wilson). The hit time is
+    the time until the whole answer was sent. The lookup time is known only if the cache reports it.
 
-    The saving is an estimate at current prices: each hit saves the mean cost and engine time of the
-    answered requests of its tenant and model, or else of its model. The cost of lookups and
-    embeddings is not subtracted.
+    The saving is an estimate at current prices: each hit is assumed to save the mean cost and
+    engine time of the answered requests of its tenant and model. If the tenant has none, all
+    requests of its model are used. The cost of lookups and embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)

@@ -101,17 +101,17 @@ def compare(
     Compare two ranges (--before, --after), or two sets of requests of one range, such as a canary
     and the rest (--before-where, --after-where).
 
-    The difference of the percentile is the sum of mix (the requests differ), load (the other work
-    on the engines differs) and change (the rest). Requests are matched by model, tenant, route,
-    adapter and work; output lengths are not matched, because a change can affect them.
+    The difference between the two percentiles has three parts. Mix: the requests differ. Load:
+    other work on the engines differs. Change: the rest. Requests are matched by model, tenant,
+    route, adapter and work. Output lengths are not matched, because a change can affect them.
 
     The verdict is about the change: worse, better, no_worse (within the margin) or undecided. If
     the range after the change begins at a fixed time, the interval is valid for any number of runs.
     If it moves (--last), the interval is valid for 20 runs.
 
-    The total change includes the load that the change itself caused, by a replay of the requests on
-    a model of the server before the change; --fast omits it. A prediction of tailspan what-if is
-    compared with the measurement.
+    The total change also includes the load that the change itself caused. A replay of the requests
+    on a model of the server before the change computes it; --fast omits it. If tailspan what-if
+    predicted the change, the output compares the prediction with the measurement.
 
     Exit status 1: the latency is worse.
     """

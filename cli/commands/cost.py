@@ -79,14 +79,14 @@ def cost(
 ) -> None:
     """Print the cost of serving.
 
-    The bill is the price of all engines for the minutes for which they were up. It is the sum of
+    The bill is the price of all engines for the time in which they were up. It is the sum of
 
     \b
     requests    each request's share of each engine step
     recomputed  work repeated after an eviction
     idle        time between steps
     loading     time from the start of a process until its engine was ready
-    unbilled    steps of requests that have not ended, or report no step times
+    unbilled    step time of requests that have not ended, or whose step times were not reported
 
     Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes idle time;
     tailspan what-if includes it. The range is widened to whole minutes, or to whole hours if the
@@ -95,9 +95,10 @@ def cost(
     --where selects the requests to group and to compare with a managed API. Only --where
     replica=NAME restricts the bill.
 
-    The output also has the shares of the peak FLOP/s (MFU) and memory bandwidth (MBU) for prefill
-    and decode, the price of the same tokens at a managed API (genai-prices) with the break-even
-    volume, and energy and CO₂, if GPUs report energy.
+    The output also contains, for prefill and decode, the used shares of the peak FLOP/s (MFU) and
+    of the peak memory bandwidth (MBU). It compares the bill with the price of the same tokens at a
+    managed API (genai-prices), and prints the break-even rate. If GPUs report energy, it prints
+    energy and CO₂.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load

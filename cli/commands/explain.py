@@ -111,24 +111,26 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    A latency has grown if significantly more requests miss an objective than before; without an
-    objective for this latency, if the slowest requests became significantly slower.
+    A latency has grown if significantly more requests miss an objective than before. If no
+    objective limits this latency, it has grown if the slowest requests became significantly slower.
 
     The slowest 1 % of the window (more if there are few requests) are compared with the slowest of
     the baseline, and the added time is divided among causes. Each cause has a share, the evidence
     in numbers, and an action.
 
     The shares come from replays of the window on a model of each engine, with and without each
-    cause. If a replay does not reproduce the growth, they are estimates from the step ledger,
-    printed as "probably most" or "a part".
+    cause. If a replay does not reproduce the growth, shares are estimates from the plugin's record
+    of engine steps, printed as "probably most" or "a part".
 
     If prefill and decode are on different servers, the output begins with the phases of the joined
     requests and the causes in each pool, whose shares are estimates.
 
-    --incident prints the answer that Tailspan stored for the incident. With --fast, --baseline or
-    --where, it is computed now. With TAILSPAN_EXPLORER_URL, --request also prints a link.
+    --incident prints the explanation that Tailspan stored for the incident. With --fast, --baseline
+    or --where, the command computes a new one. With TAILSPAN_EXPLORER_URL, --request also prints a
+    link.
 
-    Exit status 1: the latency has grown. 0: it has not, or there are too few requests.
+    Exit status 1: the latency has grown. Exit status 0: it has not grown, or there are too few
+    requests.
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _is_on_command_line("objectives")):

@@ -38,16 +38,17 @@ def outside(
     form: str,
     database: str | None,
 ) -> None:
-    """Print the latency, the failures and the cost of endpoints, measured where users are.
+    """Print the latency, the failures and the cost of endpoints, measured from users' regions.
 
     The results come from `tailspan probe`, by endpoint, model and region. The latencies include
     only complete answers of the model; `cached` counts answers from a gateway's cache. The total
-    wait is the sum of late, dns, connect, tls, server, network, content and transfer. Without the
-    server's row of the probe, not_split replaces server and network. P95 and P99 are null for too
-    few probes. The prefix cache helps if the whole 95 % interval of the median difference (repeated
-    prompt minus new prompt) is below 0.
+    wait is the sum of late, dns, connect, tls, server, network, content and transfer. If the server
+    did not report the probe too, not_split replaces server and network. P95 and P99 are null for
+    too few probes. The prober sends each prompt twice. The prefix cache helps if the whole 95 %
+    interval of the median difference (repeated prompt minus new prompt) is below 0.
 
-    Above 200,000 probes, latencies come from a sample, of which each probe stands for `scale`.
+    If the range has more than 200,000 probes, latencies come from a sample, in which each probe
+    stands for `scale` probes.
     """
     from analysis.outside.answer import OutsideQuestion
     from analysis.outside.as_json import as_json

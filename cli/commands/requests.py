@@ -82,8 +82,9 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
 
     The JSON has one object per line. started_at is in unix seconds, and unknown values are null.
     network_s is the client's duration minus the server's, if a client's span or a probe reports the
-    same request. Of several reports of a request, the best is printed: instrumentation, native,
-    client. Requests of `tailspan probe` need --where tenant=tailspan-probe.
+    same request. If several sources report a request, only the most detailed report is printed: the
+    plugin's (instrumentation), else vLLM's span (native), else the client's. Requests of `tailspan
+    probe` need --where tenant=tailspan-probe.
 
     With --joined, --where selects a request if the row of at least one of its engines matches.
     """

@@ -159,8 +159,8 @@ def simulate(
 ) -> None:
     """Simulate a vLLM fleet and send its telemetry to a collector.
 
-    First a simulated past with an open incident is sent, then live data, all marked as simulated.
-    The same seed and options produce the same requests.
+    The command first sends a simulated past with an open incident, and then live data. All data is
+    marked as simulated. The same seed and options produce the same requests.
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 

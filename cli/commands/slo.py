@@ -221,8 +221,8 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Print the remaining error budget, the burn rate and the time until the budget is spent.
 
-    They are computed from the stored requests. Time without data counts as good traffic, with the
-    request rate of the rest of the period.
+    They are computed from the stored requests. For time without data, Tailspan assumes good
+    requests at the mean rate of the time with data.
 
     Exit status 1: an alert of severity "page" fires, or a server hangs.
     """

@@ -38,17 +38,19 @@ def starts(
     form: str,
     database: str | None,
 ) -> None:
-    """Show how long each engine took to start, in parts that sum to the whole.
+    """Show how long each engine took to start, and where the time went.
 
     A start lasts from the first process of the server (in a Kubernetes pod with
     TAILSPAN_KUBERNETES=true: from the creation of the pod) until the server was ready. The plugin
     sends the parts after the engine core's first step.
 
-    A failed start has its parts until the failure, the failed part, and the class of the exception.
-    A server that is killed with SIGKILL, or ends before its engine starts workers, reports nothing.
+    For a failed start, the output has the parts until the failure, the part that failed, and the
+    class of the exception. A server that is killed with SIGKILL, or ends before its engine starts
+    workers, reports nothing.
 
-    Kernels are compiled at their first use. A shape (a range of prompt tokens to compute) is listed
-    if its first request was slower than at least 19 later ones, and than all of them.
+    Kernels are compiled at their first use, so the first request with a new number of prompt tokens
+    can be slow. The command lists a range of prompt tokens if its first request was slower than all
+    later ones, and there are at least 19 of them.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

@@ -90,13 +90,14 @@ def stats(
 
     If there are many requests, or if they were deleted, the statistics come from rollups, and
     `precision` is `sketch`. Percentiles are then within 1 %, the window is extended to whole
-    minutes or hours, and the time to first content is null. Rare label values are counted as
-    `_other`; `partial` marks groups to which some of these may belong.
+    minutes or hours, and the time to first content is null. If there are too many label values,
+    rare ones are counted as `_other`. `partial` marks the groups from which requests may be missing
+    for this reason.
 
-    With --joined, `phases` has the percentiles of each phase, among the requests that had it, and
-    `means` the mean TTFT and E2E with the phases that sum to each. A request without a decode row
-    is `incomplete`: its latencies are not known. Only the newest 100,000 rows are joined; with
-    more, `truncated` is true and the rates are null.
+    With --joined, `phases` has the percentiles of each phase, over the requests with this phase.
+    `means` has the mean TTFT and E2E, and the mean phases that sum to them. A request without a
+    decode row is `incomplete`: its latencies are unknown. Only the newest 100,000 rows are joined.
+    If there are more, `truncated` is true and the rates are null.
     """
     dimensions = dimensions_of(
         by,

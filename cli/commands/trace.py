@@ -81,8 +81,8 @@ def export(
     output_length (tokens). hash_ids has one number for each block of the prompt. The trace contains
     no prompt, answer, tenant, model or request id.
 
-    Requests without prompt or answer tokens, such as rejected ones, are left out. The file appears
-    only when it is complete. Notes go to standard error.
+    Requests without prompt or answer tokens, such as rejected ones, are left out. An incomplete
+    file is never visible under this name. Notes go to standard error.
 
     Exit status 1: there is no request, and no file is written.
     """

@@ -108,23 +108,25 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    The requests of the range are replayed on a model of each engine, fitted to its own samples,
-    once unchanged and once with the change. If the unchanged replay differs too much from the
-    measured latencies, there is no prediction. --where selects the requests to report; all are
-    replayed. TTFT is that of streamed responses. The cost is that of all requests, with idle time.
+    The command fits a model to each engine, and replays the requests of the range on it, without
+    the change and with it. If the replay without the change differs too much from the measured
+    latencies, there is no prediction. --where selects the requests to report; all are replayed.
+    TTFT is that of streamed responses. The cost is that of all requests, with idle time.
 
-    If the arguments of an engine changed in the range, only the requests since 60 s after the
-    change are replayed. The output states their number and the length of the remaining range.
+    If the arguments of an engine changed in the range, the command uses only requests received at
+    least 60 s after the change. The output states their number and the length of the remaining
+    range.
 
-    Each prediction has a 95 % interval. If the servers cannot keep up with the load, the latencies
-    depend on how long it lasts; a warning is printed.
+    Each prediction has a 95 % interval. If the servers cannot keep up with the load, the queue
+    grows until the range ends. The output then contains a warning, because the latencies depend on
+    the length of the range.
 
-    A prediction of engine arguments or replicas is stored, except with --where. After a deploy,
-    tailspan compare compares it with the measurement. The output states how many earlier intervals
-    contained the measured change.
+    A prediction of engine arguments or replicas is stored, except with --where. After the deploy,
+    tailspan compare compares it with the measured change. Later predictions state how many earlier
+    intervals contained the measured change.
 
-    A --trace has no measured latencies. Its lengths and rates that exceed those of the range are
-    listed.
+    A trace (--trace) has no measured latencies. If it has longer requests or a higher rate than the
+    range, the output lists this.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

@@ -68,7 +68,7 @@ _USES: Final[Mapping[str, str]] = {
         " null, there is no prediction, and refused is the reason. It takes up to a minute."
     ),
     "budget": (
-        "Show which layer of a latency budget the slow requests overspend: the application before"
+        "Show in which layers the slow requests exceed a latency budget: the application before"
         " the model, network, front end, queue, prefill, decode, delivery, the application after"
         " it. preset is voice, chat or code. verdict is within, over or insufficient_data. Values"
         " are means over the slowest requests; spent_s null means unknown. Do not promise the gain"

@@ -64,7 +64,7 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
             ["mix: requests without a counterpart", _signed(parts.uncompared_s), text.UNKNOWN],
         ]
     rows.append([f"{name} after", text.seconds(found.after_s), text.UNKNOWN])
-    which = "any number of looks" if answer.question.looks else "one look"
+    which = "any number of runs" if answer.question.looks else "one run"
     printed = text.table(["part", "", f"95 % interval, {which}"], rows, left=1, keep=2)
     if parts is not None:
         printed += ["", compared(found)]

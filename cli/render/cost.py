@@ -122,7 +122,7 @@ def _by_engine(found: "Sequence[EngineCost]") -> Iterator[str]:
     if not several:
         return
     yield ""
-    yield "Engines of replicas with several engines"
+    yield "Replicas with several engines: the cost of each engine"
     yield from _aligned_rows(
         [
             [
@@ -181,7 +181,7 @@ def _engines(number: float) -> str:
 
 def _unbilled(total: "BillLine") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
-        return "negative: requests were billed more time than the busy time of their engines"
+        return "negative: requests were billed more time than their engines were busy"
     return "step time of requests that have not ended, or whose step times were not reported"
 
 
@@ -342,8 +342,8 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         )
     if not found.billing_data.apportioned:
         yield (
-            "Each request's whole cost counts in the hour in which the request was received,"
-            " because the rows that show how much of its time was in the next hour are deleted."
+            "The whole cost of a request counts in the hour of its receipt. The rows that would"
+            " divide it between two hours are deleted."
         )
     if found.billing_data.overflowed:
         yield (

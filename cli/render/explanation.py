@@ -75,10 +75,10 @@ def _baseline(answer: ExplainAnswer) -> str:
 
 
 def _attainment_sentence(each: Attainment, metric: str) -> str:
-    verb = "fell" if each.fell else "missed" if each.missed else "met"
+    verb = "was missed more often" if each.fell else "was missed" if each.missed else "was met"
     subject, target = f"Objective {each.slo}", "the target"
     if not each.whole:
-        subject = f"The part of objective {each.slo} about {metric}"
+        subject = f"Objective {each.slo} (only its limit on {metric})"
         target = "the target of the whole objective"
     return (
         f"{subject} {verb}: {text.percent(each.attained_ratio)} of"

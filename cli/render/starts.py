@@ -67,8 +67,9 @@ def _slow_first_requests(start: Start) -> Iterator[str]:
     ready = time_text.moment(start.cold_start.ready_unix_ns)
     for each in start.first_requests:
         yield (
-            f"{_name(start)}, ready {ready}: the first request with {each.from_tokens:,} to"
-            f" {each.to_tokens - 1:,} tokens to compute took {text.seconds(each.excess_s)} longer"
-            f" than the median of the {each.later:,} requests after it"
+            f"{_name(start)}, ready {ready}: the first request that computed"
+            f" {each.from_tokens:,} to {each.to_tokens - 1:,} prompt tokens took"
+            f" {text.seconds(each.excess_s)} longer than the median of the {each.later:,} requests"
+            " after it"
             f" ({text.seconds(each.usual_s)})."
         )

@@ -7,7 +7,9 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 ID = "frontend_cpu"
-SUMMARY = "the API server's own work (parsing, templates, tokenising) delays requests"
+SUMMARY = (
+    "the API server is busy with its own work (parsing, templates, tokenising), so requests wait"
+)
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -30,7 +30,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
         ],
         levers=[
             Lever(
-                "check the client, its region and the proxies in between: the server had finished"
+                "check the client, its region and the proxies in between; the server finished in"
+                " time"
             ),
         ],
     )

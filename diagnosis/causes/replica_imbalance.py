@@ -6,7 +6,7 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
 
 ID = "replica_imbalance"
-SUMMARY = "the router sends one replica or engine more than its share, and requests wait only there"
+SUMMARY = "the router sends one replica or engine too many requests, and requests wait only there"
 
 
 _BETWEEN_ENGINES = (

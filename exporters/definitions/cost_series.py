@@ -17,8 +17,8 @@ from exporters.definitions.series_types import (
 
 PRICED_REQUESTS: Final = MetricSeries(
     "tailspan_priced_requests_total",
-    "Ended requests with a cost in tailspan_cost_usd_total, by pricing method: from the engine's"
-    " ledger, or from weighted tokens if the ledger has no data.",
+    "Ended requests whose cost is in tailspan_cost_usd_total, by pricing method: from the"
+    " engine's step ledger, or from weighted tokens if the ledger has no data.",
     (*REQUEST_LABELS, "priced_by"),
 )
 WASTED: Final = MetricSeries(

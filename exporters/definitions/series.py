@@ -121,7 +121,8 @@ RECENT_S: Final = 300
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
 
 _RECENTLY: Final = (
-    f"of requests that ended in the last {RECENT_S // 60} min, accurate to 1 %, in seconds."
+    f"of requests that ended in the last {RECENT_S // 60} min, with an error of at most 1 %, in"
+    " seconds."
     " A quantile is absent below its minimum sample size."
 )
 RECENT: Final = (
@@ -343,8 +344,8 @@ DROPPED_VALUES: Final = MetricSeries(
 )
 LISTENER_FAILURES: Final = MetricSeries(
     "tailspan_collector_listener_failures_total",
-    "Stored batches that a listener failed to process. The series of this process may lack the data"
-    " of these batches.",
+    "Batches of rows that were stored, but not counted in the metrics of this process because of"
+    " an error.",
 )
 WAITING_MESSAGES: Final = MetricSeries(
     "tailspan_collector_waiting_messages", "Messages that were received and have no response yet."
@@ -358,14 +359,15 @@ LAST_COMMIT: Final = MetricSeries(
 )
 LABEL_OVERFLOWS: Final = MetricSeries(
     "tailspan_exporter_label_overflows_total",
-    "Rows with a label value beyond the limit: counted as 'other', or left out for engines and"
-    " GPUs.",
+    "Rows whose label value is beyond the limit. They are counted as 'other'; engines and GPUs"
+    " beyond the limit are left out.",
     ("label",),
 )
 TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
-    "When this collector began to count all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it has done so since its start. A sum over collectors is complete if every"
+    "Time since which this collector counts all requests of the tenant under the tenant's name,"
+    " in unix seconds; 0 if it has done so since its start. A sum over collectors is complete if"
+    " every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

@@ -141,7 +141,9 @@ def test_the_idle_engine_of_a_replica_is_named(run: Run, serve: Serve, url: str)
     assert [(each["engine"], each["busy_s"]) for each in found["engines"]] == [(0, 300), (1, 0)]
     assert sum(each["bill_usd"] for each in found["engines"]) == found["total"]["bill_usd"]
     assert sum(each["idle_usd"] for each in found["engines"]) == found["total"]["idle_usd"]
-    lines = run("cost").output.partition("Engines of replicas with several engines\n")[2]
+    lines = run("cost").output.partition(
+        "Replicas with several engines: the cost of each engine\n"
+    )[2]
     first, second, *_ = lines.splitlines()
     assert first.split() == ["r,", "engine", "1", "$1.33", "100.0", "%", "idle"]
     assert second.split() == ["r,", "engine", "0", "$1.33", "50.0", "%", "idle"]

@@ -231,7 +231,7 @@ def test_a_growth_that_meets_the_objective_can_be_explained_by_size(
     held = run("explain", "--baseline", BEFORE)
     assert held.exit_code == 0
     assert (
-        "The part of objective chat about TTFT met: 100.0% of 400 requests within 500 ms"
+        "Objective chat (only its limit on TTFT) was met: 100.0% of 400 requests within 500 ms"
         in held.stdout
     )
     assert "To explain the growth, use --by-size" in held.stdout

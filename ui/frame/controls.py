@@ -264,8 +264,8 @@ def repeated_hour(label: str, at_unix_ns: int, zone: tzinfo) -> str | None:
     other = f"{datetime.fromtimestamp(other_ns // SECOND_NS, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return (
         f"{label}: {wording.clock(at_unix_ns, zone)[:-3]} occurs twice in this night. The range"
-        f" uses {wording.zone_offset(zone, at_unix_ns)}. For the other one, write {other} into the"
-        " page's address."
+        f" uses {wording.zone_offset(zone, at_unix_ns)}. To use the other hour, write {other}"
+        " into the page's address."
     )
 
 

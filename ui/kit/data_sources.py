@@ -17,8 +17,8 @@ SOURCE_NOTES = {
 }
 
 SCRAPED = (
-    "seen by /metrics only, which reports engines, not single requests. For latencies, install the"
-    " instrumentation in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
+    "known only from /metrics, which describes engines, not single requests. To see latencies,"
+    " install the plugin in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
 )
 
 
@@ -49,6 +49,6 @@ def thinned_samples(every_s: int | None) -> str | None:
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}: maxima may miss a short "
-        "burst."
+        f"Only 16 s of every {wording.span(every_s)} were read, so a maximum may miss a short"
+        " burst."
     )

@@ -111,6 +111,6 @@ def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
     without = "a P99" if missing == came.sum() else "no P99"
     typical = int(np.median(found.requests[silent]))
     return (
-        f"{which} ({span(bins.width_s)} each) {verb} {without}: it requires {least_number(0.99)} "
-        f"requests in a bin, and there are about {typical:,}. A longer range has wider bins."
+        f"{which} ({span(bins.width_s)} each) {verb} {without}, which needs {least_number(0.99)} "
+        f"requests. A bin has about {typical:,}. Choose a longer range, which has wider bins."
     )

@@ -66,7 +66,8 @@ _ALL: Final = (
     ),
     Measure(
         *("stall", "Stall", "of busy time"),
-        "Share of the engine's busy time that scheduled work does not explain, over",
+        "Share of the engine's busy time that scheduled work does not explain, such as pauses of"
+        " the process, over",
         *(wording.percent, 1.0),
     ),
     Measure(

@@ -114,7 +114,7 @@ def _budget_outlook(each: SloState) -> str:
     if not status.burns[status.burning_s]:
         return f"not burning ({pace})"
     if status.exhausted_in_s is None or status.lasts_the_period:
-        return f"outlasts the period at this rate ({pace})"
+        return f"lasts until the period ends at this rate ({pace})"
     return f"spent in <b>{wording.span(float(status.exhausted_in_s))}</b> at this rate ({pace})"
 
 

@@ -4,14 +4,14 @@ import html
 from typing import Final
 
 TERMS: Final[dict[str, str]] = {
-    "ttft_s": "Time to first token: from receipt to the first byte of the response. Omits "
-    "responses that are not streamed: their first byte is also their last.",
+    "ttft_s": "Time to first token: from receipt to the first byte of the response. Responses"
+    " that are not streamed are left out, because they arrive as a whole.",
     "first_content_s": "Time to first content: from receipt to the first text that is neither "
     "reasoning nor a tool call.",
     "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of a response.",
     "tpot_s": (
-        "Time per output token: decode time divided by the tokens after the first; "
-        "undefined for one token."
+        "Time per output token: decode time divided by the number of tokens after the first one."
+        " Undefined for a single token."
     ),
     "e2e_s": "End to end: from receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
@@ -26,15 +26,16 @@ TERMS: Final[dict[str, str]] = {
     "unaccounted": "Part of the end-to-end time that the source did not split into phases.",
     "waiting": "Requests in the engine's queue.",
     "running": "Requests that the engine was processing.",
-    "kv": "Used share of the KV cache, the GPU memory that holds the contexts.",
+    "kv": "Used share of the KV cache: the GPU memory for the contexts of running requests.",
     "budget": "The share of requests that may miss the SLO over its period: 1 % at a target of "
     "99 %. At a burn rate of 1×, the budget lasts exactly as long as the period.",
     "burn": "How fast the error budget is spent. At 1× the budget lasts exactly as long as the "
     "SLO’s period, at 10× a tenth of the period.",
     "recomputed": "Engine time for work that was repeated after an eviction.",
     "idle": "Time in which an engine was up but executed no step.",
-    "unbilled": "Busy time that is billed to no request: it has not ended, or its step times were"
-    " not reported. Negative if requests were billed more than their engine's busy time.",
+    "unbilled": "Busy time that is billed to no request, because the request has not ended or its"
+    " step times were not reported. Negative if requests were billed more than their engine's"
+    " busy time.",
     "loading": "Time from the start of a process until its engine was ready.",
     "wall": "An engine is billed while it loads and while it is up. It counts as up between two "
     "samples that are at most a minute apart.",

@@ -172,7 +172,7 @@ def test_a_page_names_its_group_and_has_its_numbers(promtool: Run) -> None:
                 f" 30d.\n{pairs} \nBudget: 86.34% of 30d is left; at this pace it lasts 6h 13m 0s."
                 "\nFirst: open the dashboards of chat. Prometheus counts this objective, not"
                 " Tailspan.\n"
-                "Counted by the queries of the objective.",
+                "The objective's own Prometheus queries count the events.",
             },
         )
         for severity, pairs in (

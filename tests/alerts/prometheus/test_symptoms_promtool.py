@@ -91,8 +91,8 @@ def test_an_alert_on_a_p99_has_its_value_and_a_link(promtool: Run) -> None:
     annotations = {
         "summary": "a/b c: P99 of TTFT is above 2 s",
         "description": "The P99 over the last 5 min is at least 3.5s. It has been above the limit"
-        " for 5 min. A wait of more than 1 s interrupts a reader's train of thought. The limit is"
-        " twice as long.",
+        " for 5 min. A wait of more than 1 s interrupts a user's train of thought. The limit of"
+        " this alert is twice as long.",
         "dashboard_url": f"{EXPLORER_URL}/?last=1h&latency=ttft&page=root-cause&model=a%2Fb+c",
     }
     expected = ({"model": "a/b c", "severity": "ticket"}, annotations)

@@ -14,12 +14,12 @@ def unix_ns(text: str) -> int:
 
 def test_the_page_states_which_of_two_equal_times_is_used() -> None:
     assert repeated_hour("From", unix_ns("2026-10-25T02:30+02:00"), BERLIN) == (
-        "From: 02:30 occurs twice in this night. The range uses UTC+02:00. For the other one, write"
-        " 2026-10-25T01:30:00Z into the page's address."
+        "From: 02:30 occurs twice in this night. The range uses UTC+02:00. To use the other hour,"
+        " write 2026-10-25T01:30:00Z into the page's address."
     )
     assert repeated_hour("To", unix_ns("2026-10-25T02:30+01:00"), BERLIN) == (
-        "To: 02:30 occurs twice in this night. The range uses UTC+01:00. For the other one, write"
-        " 2026-10-25T00:30:00Z into the page's address."
+        "To: 02:30 occurs twice in this night. The range uses UTC+01:00. To use the other hour,"
+        " write 2026-10-25T00:30:00Z into the page's address."
     )
 
 

@@ -15,7 +15,8 @@ HEIGHT: Final = 280
 PARTS: Final = {
     "mix": (
         colours.ENGINES[0],
-        "other requests: other prompts, tenants or cache hits, or requests that cannot be matched",
+        "different requests: other prompts, tenants or cache hits, or requests that cannot be"
+        " compared",
     ),
     "load": (colours.ENGINES[1], "other work on the engines at the same time"),
     "change": (colours.ENGINES[3], "the difference at the same mix and load"),

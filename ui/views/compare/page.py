@@ -18,20 +18,22 @@ PARTS_HELP: Final = (
     "The difference is the sum of three parts. Mix: other requests, such as longer prompts or "
     "another tenant. Load: other work on the engines. Change: the difference between requests "
     "of the same model, tenant, route and adapter with about the same work. The length of the "
-    "output is not matched, because a change can affect it. With a fixed start, the 95 % "
-    "interval stays valid however often you look."
+    "output is not matched, because a change can affect it. If the range starts at a fixed time,"
+    " the 95 % interval stays valid even if you look many times."
 )
 CURVE_HELP: Final = (
-    "By the running requests at arrival: the percentile after the change, and the one that "
-    "the same requests would have had before. Bars: the 95 % interval of the difference, "
-    "valid if you look once. A change may help only at high or only at low load."
+    "For each number of running requests at arrival: the percentile after the change, and the"
+    " percentile that the same requests would have had before it. Bars: the 95 % interval of the"
+    " difference, valid for a single look. The chart shows whether a change helps only at high or"
+    " only at low load."
 )
 STEPS_HELP: Final = (
-    "A step's duration is the sum of these coefficients times the step's work. They depend "
-    "little on mix and load: a changed coefficient indicates that the servers changed."
+    "A step's duration is the sum of these coefficients times the step's work. The coefficients"
+    " depend little on mix and load. If a coefficient changed, the servers themselves became"
+    " faster or slower."
 )
 SLOS_HELP: Final = "The share of good requests before and after, and the parts of the difference."
-PAUSED: Final = "Pause the page to compute the total change by replay."
+PAUSED: Final = "To see the total change, which a replay computes, pause the page."
 
 
 def read(context: Context) -> CompareData:

@@ -32,26 +32,28 @@ BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
     "the bill.\n\n" + "\n".join(f"- **{name}**: {text}" for name, text in charts.MEANINGS.items())
 )
-TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
+TIME_HELP: Final = f"Cost of the engines per hour, by part of the bill. {selection.HELP}"
 SIDES_HELP: Final = (
-    "The cost of the time in engine steps, divided by a model of the steps. MFU and MBU: the "
-    "used share of the GPUs’ peak FLOP/s and memory bandwidth. Arithmetic usually limits "
-    "prefill, and memory limits decode."
+    "The cost of engine steps, divided between prefill and decode by the step model. MFU and MBU:"
+    " the used share of the GPUs’ peak FLOP/s and of their peak memory bandwidth. Prefill is"
+    " usually limited by arithmetic, and decode by memory."
 )
 ENGINES_HELP: Final = (
     "The engines of replicas with data parallelism. If one engine is idle while another engine of"
     " the replica is busy, requests are not evenly distributed."
 )
 PAYERS_HELP: Final = (
-    "A request is billed its share of its engine's steps, and the work repeated for it. Idle "
-    "time is billed to none. **Per hour**: per hour in which an engine was up. **Managed**: "
+    "A request pays for its share of its engine's steps, and for work that was repeated for it."
+    " No request pays for idle time. **Per hour**: cost per hour in which at least one engine was"
+    " up."
+    " **Managed**: "
     "the price of the same tokens at managed APIs. **Lost**: the cost of responses that were "
     "not delivered. Each name links to its requests."
 )
 MANAGED_HELP: Final = (
     "The price of the same tokens at the matching managed model (genai-prices, bundled). "
-    "Cached tokens are priced separately. Break-even: the request rate at which the managed "
-    "price of this mix equals the engines' fixed cost."
+    "Cached tokens are priced separately. Break-even: the request rate at which a managed API"
+    " would cost as much as your engines."
 )
 START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=prices.yaml"
 

@@ -230,8 +230,8 @@ def how_priced(groups: Sequence[BillGroup]) -> str:
         return ""
     some = "Some requests’" if PricedBy.LEDGER in methods else "Requests’"
     return (
-        f"{some} cost is computed from weighted tokens, not from their share of engine steps, "
-        "because there was no step ledger (install tailspan-vllm in vLLM’s environment)."
+        f"{some} cost is an estimate from their tokens, because their share of engine steps was"
+        " not reported. To get exact costs, install tailspan-vllm in vLLM’s environment."
     )
 
 
@@ -377,8 +377,8 @@ def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
         sentences.append(
-            f"The engines' busy time exceeds the elapsed time by {beyond}. The excess is not in "
-            "the bill."
+            f"Engines report {beyond} more busy time than elapsed time. This time is not in the"
+            " bill."
             " Two servers probably share a name (<code>tailspan doctor</code>)."
         )
     if found.engines_from_unix_ns > found.window.from_unix_ns:
@@ -390,8 +390,8 @@ def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
         )
     if not found.apportioned:
         sentences.append(
-            "Each request counts fully in the hour of its receipt, because the rows that show how "
-            "much of its time was in the next hour have expired."
+            "The whole cost of a request counts in the hour of its receipt. The rows that would"
+            " divide it between two hours have expired."
         )
     if found.overflowed:
         many = wording.counted(found.overflowed, "request")

@@ -20,23 +20,23 @@ from ui.views.fleet.read import FleetData, read_fleet
 from ui.views.fleet.replicas import ReplicaRow
 
 TABLE_HELP: Final = (
-    "Replicas with problems come first. Numbers cover the range: the maximum for waiting, "
-    "running, KV cache and longest step, the minimum for the clock, otherwise the mean. The "
+    "Replicas with problems come first. Each number describes the whole range: the maximum for"
+    " waiting, running, KV cache and longest step, the minimum for the clock, and the mean for"
+    " all others. The "
     "lines have the same scale for all replicas."
 )
 SIDE_HELP: Final = (
     f"One measure of all replicas over time, in the order of the table. {selection.HELP}"
 )
 BOUND_HELP: Final = (
-    "The duration of each engine's steps, compared with the time that their memory traffic "
-    "and arithmetic would take at the device's peak. The bottleneck is memory (more requests "
-    "per step cost little), arithmetic (more requests make steps longer), neither (CPU, "
-    "launches, communication), or too little load. Bytes and FLOPs come from the model's "
-    "shape and the step ledger."
+    "What limits each engine: memory (more requests per step cost little), arithmetic (more"
+    " requests make steps longer), neither (CPU, kernel launches, communication), or too little"
+    " load. To find the limit, Tailspan compares the duration of the steps with the time that"
+    " their memory traffic and arithmetic would take at the device's peak rates."
 )
 CONFIG_HELP: Final = (
-    "The arguments of each engine's last start, by model, and where replicas of the same "
-    "model differ."
+    "The arguments of each engine's last start, by model, and the differences between replicas of"
+    " the same model."
 )
 
 

@@ -158,7 +158,7 @@ def _sentence(bound: Bound, window: RooflineWindow) -> str:
     text = text.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio
     if stall is None:
-        return f"{text} The cause of the remaining time is unknown."
+        return f"{text} The cause of the rest of the step time is unknown."
     if stall >= STALLING:
         return (
             f"{text} Scheduled work does not explain {wording.percent(stall)} of the step time:"

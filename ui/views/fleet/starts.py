@@ -136,9 +136,10 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
     for start in found.slow_first:
         for each in start.first_requests:
             sentences.append(
-                f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
-                f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
-                f"longer than the median of the {each.later:,} requests after it."
+                f"{_name(start.cold_start, zone)}: the first request that computed "
+                f"{each.from_tokens:,} to {each.to_tokens - 1:,} prompt tokens took "
+                f"{wording.seconds(each.excess_s)} longer than the median of the {each.later:,} "
+                f"requests after it."
             )
     return sentences
 

@@ -32,7 +32,7 @@ def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
         named = f"{incident.slo}@{incident.fired_unix_s}"
         href = html.escape(link(View(last=None, page="root-cause", incident=named)))
         return (
-            f"<b>{number}</b>: none of them has a problem of its own, but incident"
+            f"<b>{number}</b>: no replica has a problem of its own, but incident"
             f" <b>{wording.for_html(incident.slo, 63)}</b> overlaps this range."
             f" <a href='{href}' target='_self'>Show its cause</a>"
         )
@@ -121,8 +121,8 @@ def ignored_filters(labels: Sequence[str]) -> str | None:
         return None
     listed = " or ".join(labels)
     return (
-        f"The filter by {listed} applies only to TTFT and imbalance, because the engine state has "
-        f"no {listed}."
+        f"The filter by {listed} applies only to TTFT and imbalance, because engines report their"
+        f" state without {listed}."
     )
 
 

@@ -20,14 +20,16 @@ from ui.views.outside.read import OutsideData, read_outside
 EVERYTHING: Final = ""
 
 ENDPOINTS_HELP: Final = (
-    "Results of `tailspan probe`. Latencies are those of complete answers of the model. **By "
-    "a cache**: answers of a gateway's cache, which no latency includes. **First content** "
-    "counts from the ready connection. **Whole wait** includes its set-up. **Managed**: the "
-    "endpoint has a list price. **Self-hosted**: the server also reported these probes. P95 "
+    "Results of `tailspan probe`. Latencies include only complete answers of the model. **By a"
+    " cache**: answers of a gateway's cache, which are not in the latencies. **First content** is"
+    " measured from the moment at which the connection is ready. **Whole wait** includes the"
+    " set-up of the connection. **Managed**: the "
+    "endpoint has a list price. **Self-hosted**: Tailspan also received reports from the server."
+    " P95 "
     "needs 73 probes."
 )
 PHASES_HELP: Final = (
-    "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
+    "The mean wait of probes that the model answered. The phases sum to the whole wait.\n\n"
     + "\n".join(f"- **{name}**: {meaning}" for name, _, meaning in charts.PHASES.values())
     + "\n\nServer and network are shown separately if the server also reported the probe."
 )
@@ -41,14 +43,14 @@ FAILURES_HELP: Final = (
 )
 PAIRS_HELP: Final = (
     "**Network**: the first event at the prober minus the first byte at the server, for "
-    "probes that the server also reported. P99 needs 381 probes. **Median difference**: the "
-    "prober sends each prompt twice; the first event of the repeated prompt minus that of the "
-    "new one. The prefix cache helps if the whole 95 % interval, which needs 8 pairs, is "
-    "below 0."
+    "probes that the server also reported. P99 needs 381 probes. **Median difference**: the"
+    " prober sends each prompt twice; this is the time to the first event of the second probe"
+    " minus that of the first. If the whole 95 % interval is below 0, the prefix cache makes"
+    " answers faster. The interval needs 8 pairs."
 )
 COST_HELP: Final = (
-    "List price of the probes' tokens (genai-prices); self-hosted endpoints have none. The "
-    "certificates are those that the servers sent."
+    "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price."
+    " The certificates are the ones that the servers sent."
 )
 
 

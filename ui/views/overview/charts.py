@@ -177,8 +177,8 @@ def failures(
                 y=[usual, usual],
                 mode="lines",
                 line={"color": ink.weak, "width": 1, "dash": "dot"},
-                name="usual, all causes",
-                hovertemplate=f"{wording.exact_percent(usual)}<extra>usual, all causes</extra>",
+                name="usual, all reasons",
+                hovertemplate=f"{wording.exact_percent(usual)}<extra>usual, all reasons</extra>",
             )
         )
         drawn.append(np.array([usual]))

@@ -18,8 +18,8 @@ def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
     burning = [each for each in found if each.burns and not each.open]
     recorded = "".join(
-        f"<p class='note'>SLO “{wording.for_html(each.objective.name, 63)}” burns too fast; its"
-        " incident is recorded at the next evaluation.</p>"
+        f"<p class='note'>SLO “{wording.for_html(each.objective.name, 63)}” burns too fast. Its"
+        " incident appears after the next evaluation, within 15 s.</p>"
         for each in burning
     )
     if not every:

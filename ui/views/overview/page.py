@@ -32,8 +32,8 @@ from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range, "
-    "with 8 of 10 bins of the baseline. Red: an error budget burned too fast. "
+    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range, which"
+    " contains 8 of 10 values of the baseline. Red: an error budget burned too fast. "
     f"{selection.HELP}"
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."
@@ -199,10 +199,13 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
         for name, number in left_out.items():
             more = wording.counted(number, "more group")
             st.html(
-                f"<p class='note'>{wording.for_html(name)} has {more}, which burn more slowly. The"
-                " SLOs page lists all of them.</p>"
+                f"<p class='note'>{wording.for_html(name)} has {more}, whose budgets burn more"
+                " slowly. The SLOs page lists all groups.</p>"
             )
-    with happening, chapter("Incidents", "Error budgets that burned fast enough to alert."):
+    with (
+        happening,
+        chapter("Incidents", "Times in which an error budget burned fast enough to alert."),
+    ):
         st.html(incidents.incidents(found, zone))
 
 

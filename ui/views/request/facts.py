@@ -19,8 +19,8 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     }
     if measured_in_engine_only(row):
         basis["engine"] = (
-            "only in the engine core, from the queue to the last token: the front end is not"
-            " Python, so the time before the queue and the delivery are unknown"
+            "only in the engine core, from the queue to the last token, because the"
+            " front end is not Python. The time before the queue and the delivery time are unknown"
         )
     rows = (
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),

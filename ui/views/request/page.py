@@ -40,24 +40,24 @@ MAX_LISTED: Final = 6
 """Maximum number of neighbours in the list. The chart shows more neighbours."""
 
 LIFE_HELP: Final = (
-    "One row per phase. Within a phase, the request's own work is drawn first, then other "
-    "requests' work, preemption and stalls: their durations are known, but not when they "
-    "occurred."
+    "One row per phase. In each phase, the request's own work is drawn first, then other"
+    " requests' work, preemption and stalls. Only their durations are known, so their order in"
+    " the chart has no meaning."
 )
 NEIGHBOURS_HELP: Final = (
     "On the same axis: requests in the same engine. Violet: a prefill that delayed this "
-    "request. Grey: any other prefill. Delays are divided among the other requests by the "
-    "tokens computed for each while this request waited or ran: prompt tokens for prefills, "
-    "output tokens for decodes."
+    "request. Grey: any other prefill. A delay is divided among the other requests in proportion"
+    " to the tokens that the engine computed for each of them while this request waited or ran:"
+    " prompt tokens for prefills, output tokens for decodes."
 )
 JOINED_HELP: Final = (
-    "Prefill and decode of this request are on different servers. Its phases sum to its "
-    "end-to-end time, from the client, the router or the first engine to the last byte. The "
-    "rest of this page is about one engine."
+    "Prefill and decode of this request are on different servers. Its phases sum to its"
+    " end-to-end time, which begins at the client, the router or the first engine. The rest of"
+    " this page is about one of its engines."
 )
 ENGINE_HELP: Final = (
-    "On the same axis. A sample covers the time since the previous one, which may be longer "
-    "than the request."
+    "On the same axis. Each sample covers the time since the previous sample, which may be longer"
+    " than the request."
 )
 
 
@@ -170,8 +170,8 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
     st.html(
         "<p class='headline'>"
         f"<b>No request has the id “{wording.for_html(str(reference), 80)}”.</b>"
-        f"</p><p class='note'>The store has requests from {oldest} to {newest}. "
-        "A running request appears after it has ended. <code>tailspan up --keep-rows</code> sets "
+        f"</p><p class='note'>The store has requests from {oldest} to {newest}. A request appears"
+        " only after it has ended. <code>tailspan up --keep-rows</code> sets "
         "how long requests are kept. <code>tailspan requests --last 1h</code> lists ids.</p>"
     )
 

@@ -20,8 +20,9 @@ from ui.views.requests.budget_table import html_of
 KEY: Final = "TAILSPAN_BUDGET"
 """The environment variable with the path of the reader's budget file."""
 HELP: Final = (
-    "A budget limits a latency and the time of each layer. The table compares it with the "
-    "slowest requests of the range: those beyond the budget's percentile."
+    "A latency budget limits a latency, and the time of each layer, such as network or queue. The"
+    " table compares it with the slowest requests of the range: those beyond the budget's"
+    " percentile."
 )
 NAMES: Final = {NO_BUDGET: "no budget", OWN_BUDGET: "your file"}
 TOO_MANY: Final = (

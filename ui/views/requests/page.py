@@ -123,9 +123,9 @@ def _latency_help(latency: str) -> str:
 
 
 PHASES_HELP: Final = (
-    "Mean seconds per request in each phase. A bar's height is the mean end-to-end time. "
-    "The layers prefill and decode contain only the request's own work. Preemption, others’ work "
-    "and stalls, which occur during prefill and decode, are separate layers.\n\n"
+    "Mean seconds per request in each phase. A bar's height is the mean end-to-end time."
+    " “prefill” and “decode” contain only the request's own work. Preemption, others’ work and"
+    " stalls also occur during prefill and decode, but are drawn separately.\n\n"
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
 )
 

@@ -45,7 +45,7 @@ def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
         reached += part.excess_s
     if small:
         before_s, now_s = sum(p.baseline_s for p in small), sum(p.now_s for p in small)
-        meaning = "each changed by less than 2 % of the total"
+        meaning = "each of them changed by less than 2 % of the total"
         found.append(
             IncreaseBar(
                 REST, colours.UNACCOUNTED, meaning, reached, now_s - before_s, before_s, now_s

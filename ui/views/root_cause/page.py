@@ -37,9 +37,9 @@ INCREASE_HELP: Final = (
     "The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
-    "Each cell counts requests by time of receipt and latency. Below: the state of the "
-    "engines. Shaded: the baseline. Triangle: the start of an engine. Dashed: the SLO’s "
-    f"threshold. {selection.HELP}"
+    "The colour of a cell shows how many requests were received at that time and had that"
+    " latency. Below: the state of the engines. Shaded: the baseline. Triangle: the start of an"
+    " engine. Dashed: the SLO’s threshold. {selection.HELP}"
 )
 GREW: Final = (
     "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” "
@@ -51,9 +51,9 @@ JOINED_HELP: Final = (
     "the step ledger."
 )
 HITS_HELP: Final = (
-    "How many times likelier a request of this kind is to be slow than all others. Kinds "
-    "whose difference may be chance are omitted. A kind that is slow more often may not be "
-    "the cause."
+    "How many times likelier a request of this kind is to be slow than any other request. Kinds"
+    " whose difference may be chance are left out. A kind that is slow more often is not always"
+    " the cause."
 )
 
 

@@ -143,7 +143,7 @@ def attained(explanation: Explanation) -> str:
     """Compliance with the objectives for this latency, or an empty text."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
-        f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
+        f" {_verb(each)}:"
         f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
         f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target"
@@ -153,11 +153,17 @@ def attained(explanation: Explanation) -> str:
     )
 
 
+def _verb(each: Attainment) -> str:
+    if each.fell:
+        return "was missed more often"
+    return "was missed" if each.missed else "was met"
+
+
 def _subject_of_counts(each: Attainment, metric: str) -> str:
     name = f"<b>{wording.for_html(each.slo, 63)}</b>"
     if each.whole:
         return f"Objective {name}"
-    return f"The part of objective {name} about {NAMES[metric]}"
+    return f"Objective {name} (only its limit on {NAMES[metric]})"
 
 
 def still_slow(
@@ -247,8 +253,8 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
     """The evidence for a cause. With `with_levers`, the actions against the cause follow."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     shown = (
-        "<p class='note'>The only evidence is the increase of the latency: no server reported a"
-        " number.</p>"
+        "<p class='note'>The only evidence is the increase of the latency, because no server"
+        " reported its state.</p>"
     )
     if known:
         shown = table(("evidence", "before", "now"), map(_row, known))
@@ -290,7 +296,7 @@ def hits(explanation: Explanation) -> str:
         for hit in shown
     ]
     more = len(explanation.dimensions) - len(shown)
-    also = f" Kinds with smaller factors that are not listed: {more}." if more else ""
+    also = f" Kinds with smaller factors are not listed ({more})." if more else ""
     found = table(("requests", "× likelier", "95 % interval", "number"), rows)
     return f"{found}<p class='note'>{tested} were tested.{also}</p>"
 

@@ -31,8 +31,8 @@ from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import ObjectiveChange
 
 HISTORY_HELP: Final = (
-    "The share of requests that met the SLO, by the time at which they ended. Cross: below "
-    f"the target. Counts are kept longer than the requests. {selection.HELP}"
+    "The share of requests that met the SLO, by the time at which they ended. Cross: below the"
+    " target. The chart also covers requests that are already deleted. {selection.HELP}"
 )
 TRY_HELP: Final = (
     "Edit the text to see its errors, and its effect on the requests of the range. The file "
@@ -201,7 +201,7 @@ def _try(context: Context) -> None:
         lines = written.count("\n") + 2
         text = (
             st.text_area(
-                f"{short(file)}, current text; Ctrl+Enter shows a change’s effect",
+                f"Text of {short(file)}: change it, and press Ctrl+Enter to see the effect",
                 key=key,
                 height=min(560, max(200, 24 * lines)),
             )

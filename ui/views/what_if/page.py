@@ -21,23 +21,22 @@ from ui.views.what_if import charts, record, words
 from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
 HELP: Final = (
-    "The requests of the range are replayed with and without the change, on a model of each "
-    "engine that is fitted to its data. If the replay without the change differs too much "
+    "Tailspan fits a model to each engine's data, and replays the requests of the range on it,"
+    " with and without the change. If the replay without the change differs too much "
     "from the measured latencies, there is no prediction."
 )
 CONTROLS_NOTE: Final = (
     "The controls start with the present values. Change them, then press Predict."
 )
 SWEEP_HELP: Final = (
-    "The requests are replayed with each value and the other changes. Lines: predicted P50 "
-    "and P99 with 95 % intervals. Diamonds: measured at the present value. Red cross: the "
-    "queue is full, or grows for as long as the load lasts. A value links to its whole "
-    "prediction."
+    "Predictions for several values of one setting; the other changes apply to each of them."
+    " Lines: predicted P50 and P99 with 95 % intervals. Diamonds: measured at the present value."
+    " Red cross: the engines cannot keep up. Each value links to its full prediction."
 )
 TRY_HELP: Final = (
-    "Usual changes that apply to these engines, with the predicted effect, the largest gain "
-    "for its effort first. A change links to its intervals. tailspan advise prints the same "
-    "table."
+    "Changes that often help and apply to these engines, with their predicted effect. The largest"
+    " gain for its effort comes first. Each change links to its full prediction, with intervals."
+    " tailspan advise prints the same table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -146,8 +145,8 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
             key="what_if_more",
             placeholder="rate=tenant=acme:0.5x, num_gpu_blocks=8000",
             help=(
-                "Changes that have no control of their own, as NAME=VALUE, separated by commas. "
-                "The names are those of tailspan what-if."
+                "Settings that have no field on this page, as NAME=VALUE, separated by commas."
+                " The names are the same as in tailspan what-if --set."
             ),
         )
         middle.text_input(

@@ -56,7 +56,7 @@ def test_without_a_problem_an_incident_is_linked() -> None:
     row = IncidentRow("chat", "page", 100, 40, 200, None, 100, "20", None)
     text = words.sentence(made(), row)
     assert text.startswith(
-        "<b>3 replicas</b>: none of them has a problem of its own, but incident <b>chat</b>"
+        "<b>3 replicas</b>: no replica has a problem of its own, but incident <b>chat</b>"
         " overlaps this range. <a href='root-cause?incident=chat%40100'"
     )
     troubled = words.sentence(made(c=ReplicaFacts(silent_s=90.0)), row)

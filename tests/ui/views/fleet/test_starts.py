@@ -50,7 +50,7 @@ def test_every_part_has_a_colour() -> None:
 def test_slow_first_requests_are_named() -> None:
     first = FirstRequest(256, 512, 3.0, 0.05, 29)
     html = as_html(Starts([cold_start()], [Start(cold_start(), [first], 1)]), UTC)
-    assert ": the first request with 256 to 511 tokens to compute took 2.95 s longer" in html
+    assert ": the first request that computed 256 to 511 prompt tokens took 2.95 s longer" in html
 
 
 def test_hostile_names_are_escaped_and_missing_starts_explained() -> None:

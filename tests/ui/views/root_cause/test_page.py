@@ -124,7 +124,7 @@ def test_partly_read_samples_are_noted(
     assert "Of the samples" not in markup(page(url, **LINK))
     monkeypatch.setattr(evidence, "MAX_SAMPLES", 100)
     st.cache_resource.clear()
-    assert "Samples were read for 16 s in every" in markup(page(url, **LINK))
+    assert "Only 16 s of every" in markup(page(url, **LINK))
 
 
 def test_links_keep_range_and_filters(page: Open, database: Database, incident: Any) -> None:

@@ -109,7 +109,7 @@ def test_evidence_is_a_table_of_before_and_now() -> None:
     assert "Try:" not in text
     assert "Try:" in words.evidence(explained().causes[0], with_levers=True)
     bare = replace(explained().causes[0], evidence=[])
-    assert "no server reported a number" in words.evidence(bare, with_levers=False)
+    assert "no server reported its state" in words.evidence(bare, with_levers=False)
 
 
 def test_affected_groups_have_ratio_interval_and_number() -> None:
