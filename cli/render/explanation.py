@@ -117,7 +117,7 @@ def _sentence(answer: ExplainAnswer) -> str:
         )
     slowest = f"{name} of the slowest {text.percent(why.tail_share or 0, 0)}"
     was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
-    of = f"{text.count(why.requests)} requests against {text.count(why.baseline_requests)}"
+    of = f"{text.count(why.requests)} requests now, {text.count(why.baseline_requests)} before"
     if why.verdict is ExplanationVerdict.NO_INCIDENT:
         change = "Unchanged from" if why.unchanged else "No incident compared with"
         return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
