@@ -63,10 +63,10 @@ def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Rec
     (found,) = look()
     assert found.ok is False
     assert found.detail.startswith(
-        "chat is blind in the last hour: no request matches its `where`. A field that `where`"
+        "chat is blind in the last hour: no request matches its `where`. Perhaps a label was renamed"
     )
     assert found.mend is not None
-    assert "install the instrumentation" in found.mend
+    assert "install the plugin" in found.mend
 
 
 def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(

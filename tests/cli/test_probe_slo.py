@@ -47,7 +47,7 @@ def test_an_objective_that_selects_no_probe_is_blind(url: str, file: Path) -> No
     file.write_text(file.read_text().replace("claude", "cluade").replace(", by: [region]", ""))
     printed = _slo("status", str(file), "--at", str(END_S), "--database", url).stdout
     assert "no probes counted yet" in printed or "0 good of 0 probes" in printed
-    assert "probes arrive, but none of them counts" in printed
+    assert "probes arrive, but none of them counts." in printed
     assert "tailspan outside --format json" in printed
 
 

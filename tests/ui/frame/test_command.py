@@ -128,7 +128,7 @@ def test_the_command_has_the_pages_range(
     assert Window(*ends) == WINDOW
     if key == "root-cause":  # the command prints no range, so the numbers of requests are compared
         assert "400 requests now" in shown
-        assert "400 requests against 400" in done.output
+        assert "400 requests now, 400 before" in done.output
         return
     assert "2025-11-20 10:20:00 to" in done.output
     assert "10:40:00 UTC" in done.output

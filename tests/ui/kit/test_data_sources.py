@@ -21,5 +21,5 @@ def test_other_sources_are_counted_with_their_gaps() -> None:
 
 def test_engines_without_requests_are_no_silence() -> None:
     assert data_sources.scraped(0) is None
-    assert "1 server is seen by /metrics only" in (data_sources.scraped(1) or "")
+    assert "1 server is known only from /metrics" in (data_sources.scraped(1) or "")
     assert "3 servers are" in (data_sources.scraped(3) or "")

@@ -144,7 +144,7 @@ def test_a_long_range_is_sampled_with_a_note(
     monkeypatch.setattr(downsampled, "MAX_ROWS", 40)
     monkeypatch.setitem(downsampled.engine_samples.__kwdefaults__ or {}, "max_rows", 40)
     test = page(database([], samples("r1", "r2")), **LINK)
-    assert "16 s in every" in markup(test)
+    assert "16 s of every" in markup(test)
     assert "300/s" in table_of(test)
 
 

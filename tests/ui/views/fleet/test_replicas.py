@@ -225,7 +225,7 @@ def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
 
 def test_the_unread_share_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
-    assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
+    assert "Only 16 s of every 5 min 52 s were read" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
     assert words.ignored_filters([]) is None
     assert "filter by tenant or route applies only to TTFT" in str(
