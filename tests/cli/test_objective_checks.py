@@ -63,7 +63,7 @@ def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Rec
     (found,) = look()
     assert found.ok is False
     assert found.detail.startswith(
-        "chat is blind in the last hour: no request matches its `where`. Perhaps a label was renamed"
+        "chat is blind in the last hour: no request matches its `where`. Perhaps a label was"
     )
     assert found.mend is not None
     assert "install the plugin" in found.mend

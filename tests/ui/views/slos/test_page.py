@@ -87,7 +87,7 @@ def test_a_blind_objective_has_a_reason_and_a_remedy(
     shown = markup(page(database(rows), **asked))
     assert "<span class='state near'>blind</span>" in shown
     assert "No request matches its <code>where</code>" in shown
-    assert "install the instrumentation" in shown
+    assert "install the plugin" in shown
     seen = [one_request(n, streamed=True) for n in range(200)]
     assert ">blind<" not in markup(page(database(seen), **asked))
 
