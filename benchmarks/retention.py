@@ -3,10 +3,8 @@ batches of rows.
 
     python benchmarks/retention.py [--rows 200000]
 
-The benchmark writes a day of requests, three weeks old, into two databases: a new one, and one of
-an older version, whose tables are not divided into days. The benchmark deletes the day from both
-databases, without the usual pauses between batches. Then the benchmark divides the table of the
-older version into days.
+The benchmark writes a day of requests, three weeks old, into two databases. It drops the day in one
+database. In the other database, it deletes the same rows in batches, without the usual pauses.
 """
 
 import argparse
@@ -17,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from alembic import command
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -28,8 +25,7 @@ import stores  # type: ignore[import-not-found]  # noqa: E402  # found through s
 from rig.postgresql import PostgreSQL  # noqa: E402
 from store import dialects  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.dialects.postgresql_days import DAY_NS, divide  # noqa: E402
-from store.migrations import alembic_config  # noqa: E402
+from store.dialects.postgresql_days import DAY_NS  # noqa: E402
 from store.retention import BATCH_ROWS, PAUSE_S, _one_batch  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
 from store.writer import Writer  # noqa: E402
@@ -40,16 +36,9 @@ WRITTEN_AT_ONCE = 5_000
 
 
 @contextmanager
-def database(server: PostgreSQL, name: str, *, undivided: bool) -> Iterator[Engine]:
-    """Yield a new database. If `undivided` is True, its tables have no partitions, as in an older
-    version."""
-    url = server.new_url(name)
-    if undivided:
-        engine = create_engine(url)
-        with engine.begin() as older:
-            command.upgrade(alembic_config.config(older), "head")
-        engine.dispose()
-    engine = open_database(url)
+def database(server: PostgreSQL) -> Iterator[Engine]:
+    """Yield a new database."""
+    engine = open_database(server.new_url())
     yield engine
     engine.dispose()
 
@@ -89,25 +78,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000, help="a multiple of 5,000")
     rows = parser.parse_args().rows
     with PostgreSQL() as server:
-        with database(server, "days", undivided=False) as engine:
+        with database(server) as engine:
             rate = write(engine, TODAY - 21, rows)
             print(f"{rows:,} requests of a day, written with {rate:,.0f} rows per CPU second")
             write(engine, TODAY, rows)
             drop = dialects.of(engine).drop_days
             drop_s = took(lambda: drop(engine, REQUESTS, BEFORE_NS))
             print(f"the day is dropped in {drop_s * 1e3:,.0f} ms")
-        with database(server, "whole", undivided=True) as engine:
-            rate = write(engine, TODAY - 21, rows)
-            print(f"the same in an undivided table: {rate:,.0f} rows per CPU second")
+        with database(server) as engine:
+            write(engine, TODAY - 21, rows)
             write(engine, TODAY, rows)
             batch_s = took(lambda: delete_in_batches(engine))
             pauses_s = -(-rows // BATCH_ROWS) * PAUSE_S
             print(f"deleted in batches in {batch_s:,.1f} s, and {pauses_s:,.1f} s of pauses")
-            with engine.connect() as connection:
-                result = connection.exec_driver_sql("SELECT pg_relation_size('requests')")
-                size = int(result.scalar_one())
-            divide_s = took(lambda: divide(engine, REQUESTS))
-            print(f"its {size / 1e9:.2f} GB are divided in {divide_s * 1e3:,.0f} ms")
 
 
 if __name__ == "__main__":

@@ -317,11 +317,8 @@ def set_row_lifetime(
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
-    """Drop the partitions of days before a time. Divide an undivided table first."""
-    if BY_DAY not in table.info:
-        return None
-    by_day.divide(engine, table)
-    return by_day.drop_days(engine, table, before_unix_ns)
+    """Drop the partitions of days before a time."""
+    return by_day.drop_days(engine, table, before_unix_ns) if BY_DAY in table.info else None
 
 
 def reason(error: BaseException) -> str:

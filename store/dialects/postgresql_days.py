@@ -3,8 +3,6 @@
 Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
 for vacuum. The table `requests` has the partition `requests_earlier`. Each later day has a
 partition such as `requests_20261124`. The writer adds the partition with the day's first row.
-
-Tables of older versions have no partitions. They are divided while collectors write (`divide`).
 """
 
 import logging
@@ -18,14 +16,10 @@ from sqlalchemy import Connection, Engine, Table
 
 from store.connections import reading, writing
 from store.errors import StoreUnavailable
-from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
 """In a new database, rows older than this number of days share one partition."""
-AHEAD_DAYS: Final = 3
-"""When a table is divided, it becomes one partition. This partition accepts rows up to this many
-days after the newest row. PostgreSQL must finish checking the stored rows before that day."""
 _LOCK_MS: Final = 2_000
 """Maximum wait for a table's lock."""
 _LOCK: Final = 0x64617973
@@ -33,7 +27,6 @@ _LOCK: Final = 0x64617973
 _END: Final = 2**63
 """End of the last partition. Timestamps have 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
-_PROMISED: Final = re.compile(r"< '?(\d+)")
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +81,6 @@ def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     known = partitions(cursor, table)
     if known is None:
-        _withdraw_constraint(cursor, table, max(days))
         return
     for day in sorted(days):
         name = f"{table.name}_{date(1970, 1, 1) + timedelta(day):%Y%m%d}"
@@ -139,117 +131,6 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
         return 0
     cursor.execute(f"TRUNCATE {partition.name}")
     return max(1, partition.rows)
-
-
-def divide(engine: Engine, table: Table) -> None:
-    """Divide a table that an older version created into partitions, while collectors write to it.
-
-    1. Add a constraint that refuses rows more than `AHEAD_DAYS` days after the newest row.
-    2. Let PostgreSQL check the stored rows, without blocking readers or writers.
-    3. Make the table a partition of a new table, which gets the table's name.
-
-    After an interruption, the next deletion of old rows continues the division.
-    """
-    with reading(engine) as connection, _cursor(connection) as cursor:
-        if partitions(cursor, table) is not None:
-            return
-        cursor.execute(
-            "SELECT pg_relation_size(to_regclass(%s)), EXISTS (SELECT FROM pg_depend"
-            " WHERE classid = 'pg_rewrite'::regclass AND refobjid = to_regclass(%s))",
-            [table.name, table.name],
-        )
-        size, viewed = cast("tuple[int, bool]", cursor.fetchone())
-    if viewed:
-        _log.warning("%s is not divided into days, because a view reads it", table.name)
-        return
-    try:
-        with writing(engine) as connection, _cursor(connection) as cursor:
-            constrained = _add_constraint(cursor, table)
-        if constrained:
-            _log.info("%s: checking %.1f GB before it is divided", table.name, size / 1e9)
-            with writing(engine) as connection:
-                connection.exec_driver_sql(
-                    f"ALTER TABLE {table.name} VALIDATE CONSTRAINT {_constraint_name(table)}"
-                )
-        with writing(engine) as connection, _cursor(connection) as cursor:
-            _become_partition(cursor, table)
-    except StoreUnavailable as error:
-        _log_if_in_use(error, table.name)
-    else:
-        _log.info("%s has one partition per day from now on", table.name)
-
-
-def _constraint_name(table: Table) -> str:
-    return f"{earlier(table)}_until"
-
-
-def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the earliest time that the constraint refuses, and whether PostgreSQL has checked the
-    stored rows."""
-    cursor.execute(
-        "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
-        " WHERE conrelid = to_regclass(%s) AND conname = %s",
-        [table.name, _constraint_name(table)],
-    )
-    row = cursor.fetchone()
-    found = None if row is None else _PROMISED.search(row[0])
-    return None if found is None else (int(found[1]), row[1])
-
-
-def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Add the constraint of `divide`. Return False if PostgreSQL has already checked the stored
-    rows."""
-    known = _read_constraint(cursor, table)
-    if known is not None and known[1]:
-        return False
-    instant = table.info[BY_DAY]
-    cursor.execute(f"SELECT max({instant}) FROM {table.name}")
-    newest = (cursor.fetchone()[0] or 0) // DAY_NS
-    until = (max(newest, _today(cursor)) + 1 + AHEAD_DAYS) * DAY_NS
-    cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
-    cursor.execute(
-        f"ALTER TABLE {table.name} DROP CONSTRAINT IF EXISTS {_constraint_name(table)},"
-        f" ADD CONSTRAINT {_constraint_name(table)} CHECK ({instant} < {until}) NOT VALID"
-    )
-    return True
-
-
-def _withdraw_constraint(cursor: Any, table: Table, day: int) -> None:
-    known = _read_constraint(cursor, table)
-    if known is not None and day * DAY_NS >= known[0]:
-        cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_constraint_name(table)}")
-
-
-def _become_partition(cursor: Any, table: Table) -> None:
-    cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
-    cursor.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
-    known = _read_constraint(cursor, table)
-    if known is None:
-        return
-    old, instant = earlier(table), table.info[BY_DAY]
-    names = [f"{table.name}_pkey", *(str(index.name) for index in table.indexes)]
-    cursor.execute(f"ALTER TABLE {table.name} RENAME TO {old}")
-    for name in names:
-        cursor.execute(f"ALTER INDEX {name} RENAME TO {name.replace(table.name, old, 1)}")
-    key = ", ".join(column.name for column in table.primary_key)
-    cursor.execute(
-        f"CREATE TABLE {table.name} (LIKE {old}, PRIMARY KEY ({key}))"
-        f" PARTITION BY RANGE ({instant})"
-    )
-    cursor.execute(f"CREATE INDEX {names[1]} ON {table.name} ({instant})")
-    cursor.execute(
-        f"ALTER TABLE {table.name} ATTACH PARTITION {old}"
-        f" FOR VALUES FROM (MINVALUE) TO ({known[0]})"
-    )
-    cursor.execute(f"ALTER TABLE {old} DROP CONSTRAINT {_constraint_name(table)}")
-    cursor.execute(
-        "SELECT format('GRANT %%s ON %%s TO %%s', privilege_type, %s::text,"
-        " CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)"
-        " FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(%s)",
-        [table.name, old],
-    )
-    for (grant,) in cursor.fetchall():
-        cursor.execute(grant)
 
 
 def _today(cursor: Any) -> int:

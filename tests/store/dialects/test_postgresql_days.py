@@ -1,17 +1,14 @@
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from alembic import command
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
-from store.database import open_database
-from store.dialects.postgresql_days import AHEAD_DAYS, DAY_NS
+from store.dialects.postgresql_days import DAY_NS
 from store.errors import StoreUnavailable
-from store.migrations import alembic_config
-from store.queries import Window, request_count, request_table
+from store.queries import Window, request_table
 from store.retention import delete_older
 from store.schema import REQUESTS
 from store.writer import Writer
@@ -22,19 +19,6 @@ pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["postgresql"
 EVER = Window(-(2**63), 2**63 - 1)
 TODAY = time.time_ns() // DAY_NS
 Requests = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def undivided(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """A database of an older version, without partitions."""
-    url = new_url()
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        command.upgrade(alembic_config.config(connection), "head")
-    engine.dispose()
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
 
 
 def store(engine: Engine, *rows: RequestTimeline) -> None:
@@ -143,60 +127,6 @@ def test_a_day_in_use_is_dropped_later(engine: Engine, request_row: Requests) ->
         assert len(partitions(engine)) == 2
     delete_older(engine, 7 * DAY_NS, at(TODAY), pause=lambda: None)
     assert partitions(engine) == ["earlier"]
-
-
-def test_a_table_of_an_older_version_is_divided_while_rows_arrive(
-    undivided: Engine, request_row: Requests
-) -> None:
-    old = [request_row(i, received_unix_ns=at(TODAY - i)) for i in range(10)]
-    with undivided.begin() as connection:
-        connection.exec_driver_sql("GRANT SELECT ON requests TO PUBLIC")
-    with Writer(undivided) as writer:
-        writer.submit(old, []).result(30)
-        delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
-        assert partitions(undivided) == ["earlier"]
-        assert len(keys(undivided)) == 8  # single rows of the old table are still deleted
-        later = TODAY + 1 + AHEAD_DAYS
-        new = [request_row(20 + i, received_unix_ns=at(later - 1 + i)) for i in range(2)]
-        writer.submit([*new, *old[:3]], []).result(30)
-    assert partitions(undivided) == [named(later), "earlier"]
-    assert len(keys(undivided)) == 10
-    delete_older(undivided, 7 * DAY_NS, at(later + 9), pause=lambda: None)
-    assert keys(undivided) == []
-    with undivided.connect() as connection:
-        granted = connection.exec_driver_sql(
-            "SELECT count(*) FROM information_schema.role_table_grants WHERE grantee = 'PUBLIC'"
-            " AND table_name = 'requests' AND privilege_type = 'SELECT'"
-            " AND table_schema = current_schema()"
-        )
-        assert granted.scalar() == 1
-
-
-def test_an_interrupted_division_never_refuses_rows(
-    undivided: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a crash, the constraint remains until rows of later days are stored."""
-    monkeypatch.setattr("store.dialects.postgresql_days._become_partition", lambda *_: None)
-    store(undivided, request_row(1, received_unix_ns=at(TODAY)))
-    delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
-    store(undivided, request_row(2, received_unix_ns=at(TODAY + AHEAD_DAYS + 1)))
-    assert len(keys(undivided)) == 2
-    monkeypatch.undo()
-    delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
-    assert partitions(undivided) == ["earlier"]
-    assert request_count(undivided, EVER) == 2
-
-
-def test_a_table_that_a_view_reads_is_left_undivided(
-    undivided: Engine, request_row: Requests, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Otherwise the view would continue to read the old table."""
-    store(undivided, request_row(1, received_unix_ns=at(TODAY - 9)))
-    with undivided.begin() as connection:
-        connection.exec_driver_sql("CREATE VIEW mine AS SELECT request_id FROM requests")
-    assert delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None) == 1
-    assert partitions(undivided) == []
-    assert "requests is not divided into days, because a view reads it" in caplog.text
 
 
 def test_a_query_reads_only_the_days_of_its_window(engine: Engine, request_row: Requests) -> None:
