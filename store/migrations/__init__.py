@@ -66,10 +66,9 @@ def _newest(folder: Path) -> str:
     return max(path.name[:4] for path in folder.glob("[0-9]*.py"))
 
 
-FIRST: Final = "0016"
 TELEMETRY: Final = Schema(
-    *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
-    oldest="0034",  # since 0034, collectors announce their revision, and rollups have all groupings
+    *("", METADATA, "versions", _revision_table("tailspan_revision")),
+    *("0035", "0035"),
 )
 STATE: Final = Schema(
     *("state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision")),
@@ -173,6 +172,7 @@ def upgrade_schema(
                 " stopped, the database does not change."
             )
             _upgrade(connection, name, found.revision, schema)
+            dialect.create_missing(connection, schema.metadata)  # partitions of new tables
         store_oldest(connection, schema.revision.name, schema.oldest)
     if begun_s is not None:
         report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
@@ -216,8 +216,6 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
         found = connection.scalar(select(func.max(schema.revision.c.version_num)))
     elif schema is STATE and TELEMETRY.revision.name in tables:
         found = None
-    elif schema is TELEMETRY and "tailspan_schema" in tables:
-        found = ""  # the database is older than the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
         raise StoreError(
             f"{name} is a state database (--state-url); set the database of the telemetry with"
@@ -228,8 +226,8 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
         raise StoreError(f"{name} is not a Tailspan database; set another database with {option}")
     if found is not None and found < schema.first:
         raise StoreError(
-            f"{name} has schema {found or 'version 2'}, from before the first release; this"
-            f" version can upgrade {schema.first} or newer. Set a new database (--database,"
+            f"{name} has {schema.title}schema {found}, from before the first release; this version"
+            f" can use {schema.first} or newer. Set a new database (--database,"
             " TAILSPAN_DATABASE_URL), or move this file away. To read the old data, use the"
             " version of Tailspan that wrote it"
         )

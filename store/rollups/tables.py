@@ -95,8 +95,7 @@ ROLLUPS: Final = Table(
     # Simulated requests have separate rows, so that deleting a simulation changes no other row.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Versions with schema revision 0034 write this column. Remove the column when
-    # `TELEMETRY.oldest` is newer than this revision.
+    # Always 0. Remove it with the next revision that raises `TELEMETRY.oldest`.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),

@@ -1,8 +1,4 @@
-"""Create the tables of the state.
-
-In older databases, the revisions of telemetry have created these tables. Revision 0028 of telemetry
-records this.
-"""
+"""Create the tables of the state."""
 
 import sqlalchemy as sa
 from alembic import op

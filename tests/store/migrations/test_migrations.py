@@ -12,6 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from rig.clickhouse import ClickHouses
+from rig.postgresql import PostgreSQL
 from store import migrations
 from store.alerting.slo_counts import read_counts
 from store.alerting.slo_marks import read_marks
@@ -184,12 +185,8 @@ def test_a_newer_or_unreleased_database_is_refused_and_not_changed(file: Path) -
 
     set_revision(file, "9999", "9999")
     refuse(r"newer Tailspan \(schema 9999; this version has")
-    set_revision(file, "0015")
-    refuse(r"schema 0015, .*0016 or newer.*--database.*move")
-    connection = sqlite3.connect(file)  # the format before revisions
-    connection.executescript("ALTER TABLE tailspan_revision RENAME TO tailspan_schema")
-    connection.close()
-    refuse(r"schema version 2, .*0016 or newer.*--database.*move")
+    set_revision(file, "0034")
+    refuse(r"schema 0034, .*0035 or newer.*--database.*move")
 
 
 def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
@@ -212,6 +209,18 @@ def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
                 found = connection.execute(text("SELECT request_id, colour FROM requests")).all()
             assert found == [("chatcmpl-1", "blue")]
             each.dispose()
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_an_upgrade_adds_the_first_partition_of_a_new_table(
+    postgresql: PostgreSQL, newer: Callable[[str], Path]
+) -> None:
+    url = postgresql.new_url()
+    open_database(url).dispose()
+    newer('op.drop_table("gpu_samples_earlier")')
+    engine = open_database(url)
+    assert "gpu_samples_earlier" in inspect(engine).get_table_names()
     engine.dispose()
 
 

@@ -30,6 +30,7 @@ def upgrade():
     with op.batch_alter_table("requests") as batch:
         batch.add_column(sa.Column("colour", sa.Text()))
         batch.add_column(sa.Column("shade", sa.BigInteger(), server_default="7", nullable=False))
+        {then}
     op.create_table("colours", sa.Column("name", sa.Text(), primary_key=True))
 """
 
@@ -40,7 +41,9 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
     one."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrations.FOLDER, folder)
-    (folder / "versions" / "9999_more.py").write_text(ADDS.format(head=migrations.head()))
+    (folder / "versions" / "9999_more.py").write_text(
+        ADDS.format(head=migrations.head(), then="pass")
+    )
     return lambda: monkeypatch.setattr(migrations, "FOLDER", folder)
 
 
@@ -97,7 +100,28 @@ def test_revisions_since_the_oldest_version_only_add(
     new_sql_url: Callable[[], str], schema: Schema
 ) -> None:
     """If this test fails, your revision needs a higher `oldest` in `store/migrations`."""
-    engine = create_engine(new_sql_url())
+    check_that_revisions_only_add(new_sql_url(), schema)
+
+
+def test_the_check_finds_a_revision_that_does_more_than_add(
+    url: str, tmp_path: Path, newer: Callable[[], None]
+) -> None:
+    head = migrations.head()
+    newer()
+    check_that_revisions_only_add(url, TELEMETRY)
+    changes = {
+        "tenant": 'batch.drop_column("tenant")',
+        "outcome": 'batch.alter_column("outcome", nullable=True)',
+    }
+    for column, then in changes.items():
+        revision = ADDS.format(head=head, then=then)
+        (tmp_path / "migrations" / "versions" / "9999_more.py").write_text(revision)
+        with pytest.raises((AssertionError, KeyError), match=column):
+            check_that_revisions_only_add(f"{url}-{column}", TELEMETRY)
+
+
+def check_that_revisions_only_add(url: str, schema: Schema) -> None:
+    engine = create_engine(url)
     folder(engine).mkdir(parents=True, exist_ok=True)
 
     def shape(revision: str) -> dict[str, Any]:

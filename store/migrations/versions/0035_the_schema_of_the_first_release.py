@@ -1,11 +1,12 @@
 """The schema of the first release."""
 
 import re
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0016"
+revision = "0035"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -18,9 +19,55 @@ TYPES = {
     "bytes": sa.LargeBinary,
 }
 TABLES = """
+application_operations
+    key at_unix_ns trace_id span_id
+    index at_unix_ns
+    text! trace_id span_id
+    int! at_unix_ns
+    text! operation
+    float! length_s
+    text! process
+    bool! simulated
+    float clock_ahead_s ttft_s
+    text response_id
+
+cache_lookups
+    key at_unix_ns trace_id span_id
+    index at_unix_ns
+    text! trace_id span_id
+    int! at_unix_ns
+    text! result cache
+    float! duration_s
+    text parent_span_id service region kind
+    float lookup_s similarity
+    text tenant route model
+    float clock_ahead_s
+
+clock_corrections
+    key sent_unix_ns trace_id span_id
+    int! sent_unix_ns
+    text! trace_id span_id
+    int! ahead_ns
+
+cold_starts
+    key at_unix_ns trace_id span_id
+    index at_unix_ns
+    text! trace_id span_id
+    int! at_unix_ns
+    text! replica
+    int! engine
+    float! length_s
+    float imports_s config_s engine_process_s workers_s device_s weights_s compile_s warm_up_s
+        kv_cache_s unsplit_s server_s
+    text model config version region
+    bool! simulated
+    float clock_ahead_s
+    text reached failure
+    float scheduling_s image_pull_s init_containers_s container_s
+
 engine_samples
     key replica engine process at_unix_ns
-    index at_unix_ns
+    days at_unix_ns
     text! replica
     int! engine process at_unix_ns started_unix_ns
     bool! simulated
@@ -48,6 +95,20 @@ engine_samples
     float process_cpu_s_total core_cpu_s_total host_cpu_busy_s_total host_cpu_steal_s_total
     int spans_dropped_total hook_failures_total accounts_dropped_total
     float clock_ahead_s
+    int host_cache_hits_tokens_total p2p_cache_hits_tokens_total disk_cache_hits_tokens_total
+        kv_offload_load_bytes_total
+    float kv_offload_load_s_total
+    int kv_offload_store_bytes_total
+    float kv_offload_store_s_total
+    int kv_offload_store_failures_total
+    float kv_offload_lookup_s_total
+    int kv_tier_read_bytes_total
+    float kv_tier_read_s_total
+    int kv_tier_write_bytes_total
+    float kv_tier_write_s_total
+    int mm_cache_queries_total mm_cache_hits_total
+    float step_model_per_prefill_step_s
+    int prefill_steps_total
 
 engine_starts
     key replica engine process at_unix_ns
@@ -72,11 +133,12 @@ engine_stretches
         first_prefill_attention_total last_prefill_attention_total first_context_tokens_total
         last_context_tokens_total first_decodes_total last_decodes_total step_model_base_s
         step_model_per_prefill_token_s step_model_per_prefill_attention_s
-        step_model_per_context_token_s step_model_per_decode_s
+        step_model_per_context_token_s step_model_per_decode_s first_prefill_steps_total
+        last_prefill_steps_total step_model_per_prefill_step_s
 
 gpu_samples
     key replica gpu at_unix_ns
-    index at_unix_ns
+    days at_unix_ns
     text! replica gpu
     int! at_unix_ns
     bool! simulated
@@ -98,9 +160,25 @@ gpu_stretches
     bytes! first_unix_ns last_unix_ns
     bytes first_energy_j_total last_energy_j_total
 
+probes
+    key at_unix_ns trace_id span_id
+    index at_unix_ns
+    text! trace_id span_id
+    int! at_unix_ns
+    text! endpoint kind outcome
+    text region model request_id error_type error
+    int http_status
+    bool twin
+    float late_s dns_s connect_s tls_s written_s first_byte_s first_event_s first_reasoning_s
+        first_content_s itl_max_s e2e_s
+    int chunks prompt_tokens cached_tokens output_tokens reasoning_tokens
+    float cost_usd certificate_ends_unix_s clock_ahead_s
+    text cache cache_result
+    float server_queue_s server_prefill_s server_decode_s
+
 requests
     key received_unix_ns trace_id span_id
-    index received_unix_ns
+    days received_unix_ns
     text! trace_id span_id
     text request_id
     int! received_unix_ns
@@ -109,8 +187,8 @@ requests
     float frontend_s handoff_s queue_s prefill_s decode_s delivery_s queue_seats_s queue_kv_s
         queue_budget_s queue_held_s queue_step_s prefill_own_s prefill_others_prefill_s
         prefill_others_decode_s prefill_preempted_s prefill_stall_s decode_own_s
-        decode_others_prefill_s decode_others_decode_s decode_preempted_s decode_stall_s
-        ttft_s itl_max_s
+        decode_others_prefill_s decode_others_decode_s decode_preempted_s decode_stall_s ttft_s
+        itl_max_s
     int others_prefill_tokens_max
     text operation model lora route tenant region replica
     int engine
@@ -125,6 +203,13 @@ requests
     int preemptions waiting_at_arrival running_at_arrival
     float kv_usage_at_arrival clock_ahead_s reported_in_flight_s cost_usd
     text priced_by
+    int reasoning_tokens
+    float first_content_s
+    int tool_call_tokens content_tokens
+    float kv_load_s grammar_s adapter_wait_s encoder_s
+    int kv_loaded_bytes
+    text kv_loaded_tier
+    int cache_write_tokens
 
 requests_in_flight
     key span_id trace_id
@@ -136,6 +221,7 @@ requests_in_flight
     bool streamed
     int prompt_tokens
     float clock_ahead_s
+    int engine
 
 rollup_bins
     key latency grouping width_s from_unix_s simulated
@@ -149,10 +235,17 @@ rollup_labels
     int! label_set
     text model lora route tenant region replica outcome streamed
     int! newest_unix_s
+    int!=0 grouping
 
 rollup_marks
     key width_s from_unix_s token
     int! width_s from_unix_s token
+
+rollup_names
+    key label value
+    text! label value owner
+    int! hours newest_hour
+    int named_from_unix_s
 
 rollup_state
     key width_s
@@ -167,8 +260,8 @@ rollups
     bytes ttft_s tpot_s itl_max_s e2e_s queue_s frontend_s prefill_s decode_s delivery_s
         prefill_own_s prefill_others_prefill_s prefill_others_decode_s prefill_preempted_s
         prefill_stall_s decode_own_s decode_others_prefill_s decode_others_decode_s
-        decode_preempted_s decode_stall_s prompt_tokens cached_tokens output_tokens
-        preemptions billed_s wasted_s cost_usd
+        decode_preempted_s decode_stall_s prompt_tokens cached_tokens output_tokens preemptions
+        billed_s wasted_s cost_usd
 
 sample_marks
     key width_s from_unix_s token
@@ -178,30 +271,10 @@ sample_state
     key width_s
     int! width_s whole_from_unix_s
 
-slo_counted
-    key definition
-    text! definition
-    int! from_unix_s until_unix_s
-
-slo_counts
-    key definition until_unix_s
-    text! definition
-    int! until_unix_s good bad aborted client_error unknown
-
-slo_evaluations
-    key slo
-    text! slo
-    int! until_unix_s
-
-slo_incidents
-    key slo severity fired_unix_s
-    text! slo severity
-    int! fired_unix_s began_unix_s last_unix_s
-    int ended_unix_s
-    int! peak_unix_s
-    text! peak_burn
-    text budget_spent
-    bool simulated
+sender_clocks
+    key replica
+    text! replica
+    int! ahead_ns at_unix_ns
 
 slo_marks
     key token until_unix_s source
@@ -209,24 +282,14 @@ slo_marks
     text! source
     int! received_unix_ns
 
-slo_notifications
-    key slo severity fired_unix_s transition channel
-    text! slo severity
-    int! fired_unix_s
-    text! transition channel message
-    int! created_unix_s
-    text! state
-    int! failures
-    int next_unix_s delivered_unix_s
-    text problem
-
-slo_simulated_counts
-    key definition until_unix_s
-    text! definition
-    int! until_unix_s good bad aborted client_error unknown
+state_link
+    key name
+    text! name state_id shown
+    bool! complete
 """
-"""Each table with its key, its index if there is one, and its columns by type. An exclamation mark
-means NOT NULL.
+"""Each table with its key, its index if there is one, and its columns by type. With "days" instead
+of "index", PostgreSQL also partitions the table by this column. An exclamation mark means NOT NULL.
+A value after "=" is the default.
 """
 
 
@@ -235,16 +298,20 @@ def upgrade() -> None:
     for table in TABLES.strip().split("\n\n"):
         name, *lines = re.sub("\n {8}", " ", table).splitlines()
         items: list[sa.schema.SchemaItem] = []
+        partition_by = None
         for line in lines:
             kind, *names = line.split()
             if kind == "key":
                 items.append(sa.PrimaryKeyConstraint(*names))
-            elif kind == "index":
+            elif kind in ("index", "days"):
                 items.append(sa.Index(f"{name}_{names[0]}", *names))
+                partition_by = f"RANGE ({names[0]})" if kind == "days" else None
             else:
-                sql, required = TYPES[kind.rstrip("!")], kind.endswith("!")
-                items += [
-                    sa.Column(each, sql(), nullable=not required, autoincrement=False)
-                    for each in names
-                ]
-        op.create_table(name, *items)
+                kind, _, default = kind.partition("=")
+                about: dict[str, Any] = {
+                    "nullable": not kind.endswith("!"),
+                    "server_default": default or None,
+                    "autoincrement": False,
+                }
+                items += [sa.Column(each, TYPES[kind.rstrip("!")](), **about) for each in names]
+        op.create_table(name, *items, postgresql_partition_by=partition_by)
