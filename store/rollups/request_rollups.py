@@ -24,7 +24,7 @@ from store.rollups.label_sets import LabelSets, number_of
 from store.rollups.label_storage import label_sets_since, load_names, store_label_sets
 from store.rollups.marks import REQUEST_ROLLUPS, SECOND_NS, RollupSource
 from store.rollups.names import ALIVE_S
-from store.rollups.storage import load_buckets, store_buckets
+from store.rollups.storage import bucket_starts, load_buckets, store_buckets
 from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
@@ -56,10 +56,12 @@ class RequestRollups:
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
         hour: dict[bool, RollupBucket] = {}
-        for start in range(start_unix_s, start_unix_s + HOUR_S, MINUTES_AT_ONCE * MINUTE_S):
+        with reading(self._engine) as connection:
+            starts = bucket_starts(connection, MINUTE_S, start_unix_s, start_unix_s + HOUR_S)
+        for at in range(0, len(starts), MINUTES_AT_ONCE):
+            some = starts[at : at + MINUTES_AT_ONCE]
             with reading(self._engine) as connection:
-                end = start + MINUTES_AT_ONCE * MINUTE_S
-                minutes = load_buckets(connection, MINUTE_S, start, end)
+                minutes = load_buckets(connection, MINUTE_S, some[0], some[-1] + MINUTE_S)
             for simulated, several in minutes.items():
                 before = [hour[simulated]] if simulated in hour else []
                 hour[simulated] = merged([*before, *several])

@@ -24,7 +24,6 @@ from store.rollups.tables import (
     BINS,
     COUNTS,
     FACT,
-    GROUPINGS,
     LABEL_SET,
     NUMBER,
     QUANTITIES,
@@ -64,9 +63,13 @@ def load_buckets(
     sums: dict[tuple[int, bool], dict[int, RollupSums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
     time_range = width_s, from_unix_s, to_unix_s
-    for grouping in range(len(GROUPINGS)):
-        for start, simulated, found in load_sums(connection, grouping, *time_range, QUANTITIES):
-            sums[start, simulated][grouping] = found
+    names = ("grouping", *_HEAD, *QUANTITIES)
+    statement = select(*(ROLLUPS.c[name] for name in names)).where(
+        _buckets_between(ROLLUPS, *time_range)
+    )
+    rows = connection.execute(statement, execution_options={IN_BULK: True})
+    for grouping, start, simulated, *facts in rows:
+        sums[start, bool(simulated)][grouping] = _sums(facts, QUANTITIES)
     bins = [BINS.c[name] for name in ("latency", "grouping", *_SKETCH)]
     for latency, grouping, start, simulated, *columns in connection.execute(
         select(*bins).where(_buckets_between(BINS, *time_range))
@@ -76,6 +79,14 @@ def load_buckets(
     for key, by_grouping in sums.items():
         found_buckets[key[1]].append(RollupBucket(by_grouping, sketches[key]))
     return dict(found_buckets)
+
+
+def bucket_starts(
+    connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
+) -> list[int]:
+    """The starts of the stored buckets in a time range, in order."""
+    between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+    return sorted(set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(between))))
 
 
 def missing_buckets(
@@ -103,15 +114,16 @@ def load_sums(
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     )
-    found = []
     rows = connection.execute(statement, execution_options={IN_BULK: True})
-    for start, simulated, sets, requests, *facts in rows:
-        cells = np.frombuffer(sets, LABEL_SET)
-        known = {name: _facts(fact, cells.size) for name, fact in zip(names, facts, strict=True)}
-        found.append(
-            (start, bool(simulated), RollupSums(cells, np.frombuffer(requests, NUMBER), known))
-        )
-    return found
+    return [(start, bool(simulated), _sums(facts, names)) for start, simulated, *facts in rows]
+
+
+def _sums(stored: Sequence[Any], names: Sequence[str]) -> RollupSums:
+    """Unpack the label sets, the numbers of requests and the facts of a bucket."""
+    sets, requests, *facts = stored
+    cells = np.frombuffer(sets, LABEL_SET)
+    known = {name: _facts(fact, cells.size) for name, fact in zip(names, facts, strict=True)}
+    return RollupSums(cells, np.frombuffer(requests, NUMBER), known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from store.rollups.label_sets import LabelSets
 from store.rollups.marks import begin, marked, pending
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
-from store.rollups.storage import StoredSketches, load_sketches
+from store.rollups.storage import StoredSketches, load_buckets, load_sketches
 from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
 from store.simulation_removal import delete_simulation
 from telemetry.quantiles import quantile
@@ -145,6 +145,23 @@ def test_a_busy_minute_is_rolled_up_in_parts(
     assert build_marked(engine, LATER_S).remaining == 0
     assert 0 < largest < 60
     same_as_rows(engine)
+
+
+def test_an_hour_is_built_from_few_reads_of_its_minutes(
+    sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, int]] = []
+
+    def noted(connection: Any, width_s: int, start: int, end: int) -> Any:
+        read.append(((start - START_S) // 60, (end - START_S) // 60))
+        return load_buckets(connection, width_s, start, end)
+
+    monkeypatch.setattr(request_rollups, "load_buckets", noted)
+    minutes = [0, 1, 7, 20, 21, 30, 59]
+    put(sqlite, *(request_row(n, received_unix_ns=(START_S + n * 60) * S) for n in minutes))
+    build_marked(sqlite, LATER_S)
+    assert read == [(0, 22), (30, 60)]
+    same_as_rows(sqlite)
 
 
 def test_the_sketches_of_a_long_range_are_read_in_parts(
