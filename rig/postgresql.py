@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +39,8 @@ class PostgreSQL:
         self._user = _unprivileged()
         self._folder = Path(tempfile.mkdtemp(prefix="tailspan-postgresql-", dir="/tmp"))
         self.port = free_port()
+        self._copies: dict[str, int] = {}
+        """The number of copies of each template database."""
         if self._user:
             shutil.chown(self._folder, self._user)
         if base is not None:
@@ -71,6 +74,29 @@ class PostgreSQL:
         with psycopg.connect(self.dsn) as connection:
             connection.execute(f"CREATE SCHEMA {made}")
         return self.url(schema=made)
+
+    def copy(self, template: str, create: Callable[[str], None]) -> str:
+        """Return the URL of a schema in a new copy of a database. Delete the previous copy.
+
+        A copy takes a third of the CPU time of creating the tables.
+
+        Args:
+            template: the name of the database to copy. The first call creates it.
+            create: creates the tables in the schema with a URL.
+        """
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            if template not in self._copies:
+                connection.execute(f"CREATE DATABASE {template}")
+                address = self.url(database=template).replace("+psycopg", "")
+                with psycopg.connect(address) as inside:
+                    inside.execute(f"CREATE SCHEMA {template}")
+                create(self.url(database=template, schema=template))
+                self._copies[template] = 0
+            number = self._copies[template]
+            connection.execute(f"DROP DATABASE IF EXISTS {template}_{number} WITH (FORCE)")
+            self._copies[template] = number + 1
+            connection.execute(f"CREATE DATABASE {template}_{number + 1} TEMPLATE {template}")
+        return self.url(database=f"{template}_{number + 1}", schema=template)
 
     @property
     def dsn(self) -> str:

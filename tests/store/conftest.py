@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from rig.clickhouse import ClickHouses
 from rig.postgresql import PostgreSQL
+from store import dialects
 from store.database import open_database
 from store.dialects import sqlite as sqlite_dialect
+from store.migrations import STATE, TELEMETRY, Schema, upgrade_schema
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
@@ -49,43 +51,89 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def sqlite(url: str, empty_database: Path) -> Iterator[Engine]:
     """An empty SQLite database that does not wait for a lock."""
-    engine = open_database(_with_schema(url, empty_database), busy_timeout_s=0.05)
+    shutil.copyfile(empty_database, make_url(url).database or "")
+    engine = open_database(url, busy_timeout_s=0.05)
     yield engine
     engine.dispose()
 
 
 @pytest.fixture(scope="session")
-def clickhouses(tmp_path_factory: pytest.TempPathFactory) -> ClickHouses:
+def clickhouses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouses]:
     pytest.importorskip("chdb", reason="there is no chdb: pip install '.[chdb]'")
-    return ClickHouses(tmp_path_factory.mktemp("chdb"))
+    made = ClickHouses(tmp_path_factory.mktemp("chdb"))
+    yield made
+    made.close()
 
 
 SQL = ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)]
 ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 
 
+class Databases:
+    """Makes databases of one kind: SQLite, PostgreSQL or ClickHouse. A call returns the URL of an
+    empty one."""
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path, kind: str) -> None:
+        self._request = request
+        self._folder = folder
+        self._kind = kind
+        self._numbers = itertools.count()
+
+    def __call__(self) -> str:
+        if self._kind == "sqlite":
+            return f"sqlite:///{self._folder}/{next(self._numbers)}/tailspan.db"
+        return self._clickhouses.new() if self._kind == "clickhouse" else self._postgresql.new_url()
+
+    def with_schemas(self, name: str, *schemas: Schema) -> str:
+        """Return the URL of a database with tables, but without rows. This is faster than to
+        create the tables.
+
+        Args:
+            name: a name for these schemas.
+        """
+
+        def create(url: str) -> None:
+            parsed = make_url(url)
+            dialect = dialects.named(parsed.get_backend_name())
+            assert dialect is not None
+            engine = dialect.connect(parsed, create=True, timeout_s=30)
+            for schema in schemas:
+                upgrade_schema(engine, url, print, schema)
+            engine.dispose()
+
+        if self._kind == "clickhouse":
+            return self._clickhouses.shared(name, create)
+        if self._kind == "postgresql":
+            return self._postgresql.copy(name, create)
+        url = self()
+        if name == "whole":
+            path = Path(url.removeprefix("sqlite:///"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self._request.getfixturevalue("empty_database"), path)
+        return url
+
+    @property
+    def _clickhouses(self) -> ClickHouses:
+        found: ClickHouses = self._request.getfixturevalue("clickhouses")
+        return found
+
+    @property
+    def _postgresql(self) -> PostgreSQL:
+        found: PostgreSQL = self._request.getfixturevalue("postgresql")
+        return found
+
+
 @pytest.fixture(params=ALL)
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Databases:
     """Makes the URL of a new database, for each kind in turn. Tests with this fixture or `engine`
     define the behaviour of every database."""
-    return _maker(request, tmp_path, request.param)
+    return Databases(request, tmp_path, request.param)
 
 
 @pytest.fixture(params=SQL)
-def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Databases:
     """Makes the URL of a new database, for each kind with revisions."""
-    return _maker(request, tmp_path, request.param)
-
-
-def _maker(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Callable[[], str]:
-    numbers = itertools.count()
-    if kind == "sqlite":
-        return lambda: f"sqlite:///{tmp_path}/{next(numbers)}/tailspan.db"
-    if kind == "clickhouse":
-        clickhouses: ClickHouses = request.getfixturevalue("clickhouses")
-        return clickhouses.new
-    server: PostgreSQL = request.getfixturevalue("postgresql")
-    return server.new_url
+    return Databases(request, tmp_path, request.param)
 
 
 SEPARATE = [
@@ -97,48 +145,41 @@ SEPARATE = [
 """Kinds of the telemetry database and of its separate state database."""
 
 
-@pytest.fixture(params=SEPARATE)
-def separate_urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """The URLs of a new database and of a new state database, for each pair."""
-    return _separate(request, tmp_path, request.param)
-
-
-def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tuple[str, str]:
-    telemetry, state = kinds.split("/")
+def _separate(request: pytest.FixtureRequest, folder: Path) -> tuple[Databases, Databases]:
+    telemetry, state = request.param.split("/")
     return (
-        _maker(request, tmp_path / "telemetry", telemetry)(),
-        _maker(request, tmp_path / "state", state)(),
+        Databases(request, folder / "telemetry", telemetry),
+        Databases(request, folder / "state", state),
     )
 
 
+@pytest.fixture(params=SEPARATE)
+def separate_urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The URLs of a new database and of a new state database, for each pair."""
+    telemetry, state = _separate(request, tmp_path)
+    return telemetry(), state()
+
+
 @pytest.fixture
-def engine(new_url: Callable[[], str], empty_database: Path) -> Iterator[Engine]:
+def engine(new_url: Databases) -> Iterator[Engine]:
     """An empty database of each kind."""
-    engine = open_database(_with_schema(new_url(), empty_database))
+    engine = open_database(new_url.with_schemas("whole", TELEMETRY, STATE))
     yield engine
     engine.dispose()
 
 
-def _with_schema(url: str, empty_database: Path) -> str:
-    """Faster than to create it."""
-    if url.startswith("sqlite"):
-        path = Path(url.removeprefix("sqlite:///"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(empty_database, path)
-    return url
-
-
-@pytest.fixture(params=[*ALL, *SEPARATE])
-def with_state(
-    request: pytest.FixtureRequest, tmp_path: Path, empty_database: Path
-) -> Iterator[Engine]:
+# No query joins telemetry and state, so ClickHouse needs only one kind of state database.
+@pytest.fixture(params=[*ALL, *SEPARATE[:-1]])
+def with_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An empty database of each kind, with its state inside or separate."""
     if "/" in request.param:
-        engine = open_database(*_separate(request, tmp_path, request.param))
-    else:
+        telemetry, state = _separate(request, tmp_path)
         engine = open_database(
-            _with_schema(_maker(request, tmp_path, request.param)(), empty_database)
+            telemetry.with_schemas("telemetry", TELEMETRY), state.with_schemas("state", STATE)
         )
+    else:
+        databases = Databases(request, tmp_path, request.param)
+        engine = open_database(databases.with_schemas("whole", TELEMETRY, STATE))
     yield engine
     engine.dispose()
 

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event
 
 from store.database import open_database
 from store.errors import RowRefused, StoreBusy, StoreUnavailable
+from store.migrations import STATE, TELEMETRY
 from store.queries import (
     Window,
     gpu_table,
@@ -28,6 +29,7 @@ from store.writer import GATHERED_ROWS, Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
+from tests.store.conftest import Databases
 
 EVER = Window(-(2**63), 2**63 - 1)
 
@@ -106,7 +108,7 @@ SERVERS = [
 
 
 @pytest.mark.parametrize(("new_url", "examples"), [("sqlite", 20), *SERVERS], indirect=["new_url"])
-def test_rows_are_read_as_they_were_written(new_url: Callable[[], str], examples: int) -> None:
+def test_rows_are_read_as_they_were_written(new_url: Databases, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(
         rows_of(RequestTimeline, "received_unix_ns"),
@@ -116,7 +118,7 @@ def test_rows_are_read_as_they_were_written(new_url: Callable[[], str], examples
     def same_when_read(
         requests: list[RequestTimeline], samples: list[EngineSample], gpus: list[GpuSample]
     ) -> None:
-        engine = open_database(new_url())
+        engine = open_database(new_url.with_schemas("whole", TELEMETRY, STATE))
         with Writer(engine) as writer:
             for _ in range(2):  # a repetition changes nothing
                 writer.submit(requests, samples, (), gpus).result(10)

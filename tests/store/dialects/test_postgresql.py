@@ -53,9 +53,13 @@ def test_a_failed_login_shows_no_password(
     assert PASSWORD not in str(caught.value)
 
 
-def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) -> None:
+def test_the_url_that_is_shown_has_neither_password_nor_options(
+    new_url: Callable[[], str],
+) -> None:
+    engine = open_database(new_url())
     assert masked_url(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
     assert masked_url(engine).endswith("/postgres")
+    engine.dispose()
 
 
 def test_a_schema_with_foreign_tables_is_refused(new_url: Callable[[], str]) -> None:

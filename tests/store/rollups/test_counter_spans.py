@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -141,7 +142,7 @@ def same(now: tuple[Any, ...], before: tuple[Any, ...]) -> None:
     assert now[4] == before[4]
 
 
-@pytest.fixture(params=["minutes", "hours", "many engines"])
+@pytest.fixture
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "hours":
         monkeypatch.setattr(sample_rollups, "BY_MINUTES_S", 0)
@@ -149,6 +150,22 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 0)
 
 
+BY_EACH = pytest.mark.parametrize(
+    ("new_url", "by"),
+    [
+        *itertools.product(["sqlite"], ["minutes", "hours", "many engines"]),
+        *(
+            pytest.param(server, by, marks=pytest.mark.real)
+            for server in ("postgresql", "clickhouse")
+            for by in ("minutes", "hours")
+        ),
+    ],
+    indirect=True,
+)
+"""Many engines need no further queries."""
+
+
+@BY_EACH
 @pytest.mark.usefixtures("by")
 def test_rollups_and_pending_rows_equal_all_rows(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
@@ -171,6 +188,7 @@ def test_rollups_and_pending_rows_equal_all_rows(
         same(results(engine, window), expected)
 
 
+@BY_EACH
 @pytest.mark.usefixtures("by")
 def test_late_samples_count_at_once(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus

@@ -130,7 +130,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
 
 
 def test_a_busy_minute_is_rolled_up_in_parts(
-    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+    sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     largest = 0
 
@@ -141,10 +141,10 @@ def test_a_busy_minute_is_rolled_up_in_parts(
 
     monkeypatch.setattr(request_rollups, "AT_ONCE", 20)
     monkeypatch.setattr(request_rollups, "buckets_of", noted)
-    write(*fleet(request_row, 300, hours=0.1))
-    assert build_marked(engine, LATER_S).remaining == 0
+    put(sqlite, *fleet(request_row, 300, hours=0.1))
+    assert build_marked(sqlite, LATER_S).remaining == 0
     assert 0 < largest < 60
-    same_as_rows(engine)
+    same_as_rows(sqlite)
 
 
 def test_an_hour_is_built_from_few_reads_of_its_minutes(
@@ -165,7 +165,7 @@ def test_an_hour_is_built_from_few_reads_of_its_minutes(
 
 
 def test_the_sketches_of_a_long_range_are_read_in_parts(
-    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+    sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
 
@@ -173,12 +173,12 @@ def test_the_sketches_of_a_long_range_are_read_in_parts(
         read.append((end - start) // width_s)
         return load_sketches(connection, width_s, start, end, *about)
 
-    begin(engine)
-    write(*fleet(request_row, 200, hours=1.3))
-    assert build_marked(engine, LATER_S).remaining == 0
+    begin(sqlite)
+    put(sqlite, *fleet(request_row, 200, hours=1.3))
+    assert build_marked(sqlite, LATER_S).remaining == 0
     monkeypatch.setattr(queries, "SKETCHES_AT_ONCE", 7)
     monkeypatch.setattr(queries, "load_sketches", noted)
-    same_as_rows(engine)
+    same_as_rows(sqlite)
     assert max(read) == 7
 
 
