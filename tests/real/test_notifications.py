@@ -1,11 +1,12 @@
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -192,7 +193,10 @@ def test_the_generated_rules_page_once_and_resolve(
     (read,) = load([tmp_path / "objective.yaml"]).objectives
     policy = read_policy(tmp_path / "policy.yaml").over(read.period_s, read.budget)
     objectives = [replace(read, policy=policy)]
-    (tmp_path / "rules.yaml").write_text(tailspan_rules(objectives, EXPLORER))
+    rules = yaml.safe_load(tailspan_rules(objectives, EXPLORER))
+    for group in rules["groups"]:
+        group["interval"] = "1s"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     target = {"targets": [f"127.0.0.1:{up.port('metrics')}"]}
     manager = {"targets": [alertmanager.removeprefix("http://")]}
     config = {
@@ -260,8 +264,13 @@ channels:
         return str(alert["updatedAt"])
 
     first = updated()
+    with closing(sqlite3.connect(tmp_path / "var" / "tailspan.db")) as database, database:
+        database.execute(
+            "UPDATE slo_notifications SET next_unix_s = 0 WHERE next_unix_s IS NOT NULL"
+        )
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
-    # Tailspan repeats an active alert, which Alertmanager must not send again.
+    # Tailspan repeats an active alert, which Alertmanager must not send again. The repeat is due
+    # now, and not only after a minute.
     wait_for("repeat", lambda: updated() != first, PATIENCE_S)
     assert up.ends(SIGTERM) == 0
 
