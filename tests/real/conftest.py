@@ -23,9 +23,10 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from rig import install, serve
-from rig.load import Timed
+from rig.load import Call, Timed, send_all
 from rig.ports import free_port
 from rig.program import Program, Tailspan, tailspan_command
+from telemetry.cold_starts import PARTS
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS, Source
 
 Row = dict[str, Any]
@@ -89,6 +90,18 @@ class Watching(Tailspan):
         rows = self.query("SELECT * FROM requests ORDER BY source = 'instrumentation'")
         return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
 
+    def starts(self, server: "Vllm", number: int = 1) -> list[Row]:
+        """Return the stored starts of a server, when there are at least this many."""
+        calls = [Call(chat=False, prompt="begin", max_tokens=4)] * 8
+        deadline = time.monotonic() + 30
+        statement = "SELECT * FROM cold_starts WHERE replica = ? ORDER BY engine"
+        while True:
+            found = self.query(statement, f"vllm-{server.port}")
+            if len(found) >= number or time.monotonic() > deadline:
+                return found
+            send_all(server.port, calls, concurrency=8)
+            time.sleep(0.5)
+
     def samples(self, replica: str) -> list[Row]:
         statement = "SELECT * FROM engine_samples WHERE replica = ? ORDER BY at_unix_ns"
         return self.query(statement, replica)
@@ -116,6 +129,7 @@ class Vllm(Program):
             environ: variables.
         """
         self.port = free_port()
+        self.began_s = time.time()
         named = str(model or install.MODEL)
         words = [named if word == str(install.MODEL) else word for word in serve.TINY_SERVER]
         given = {
@@ -132,6 +146,7 @@ class Vllm(Program):
         )
         if not serve.wait_until_healthy(self.port, self.process):
             raise self.error("did not become healthy")
+        self.healthy_s = time.time()
 
     def own_metrics(self) -> dict[str, float]:
         """Return vLLM's own series, summed over their labels."""
@@ -161,10 +176,26 @@ def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
             assert min(parts) >= 0
 
 
+def assert_start_parts_sum(row: Row, server: Vllm, within_s: float = 1.0) -> dict[str, float]:
+    """Check that the parts of a start sum to the time until /health. Return them by name."""
+    parts = {part: row[f"{part}_s"] for part in PARTS if row[f"{part}_s"] is not None}
+    assert "unsplit" not in parts
+    assert sum(parts.values()) == pytest.approx(row["length_s"], abs=1e-3)
+    # The server is asked for /health every 0.5 s.
+    assert row["length_s"] == pytest.approx(server.healthy_s - server.began_s, abs=within_s)
+    return parts
+
+
 def share_of_queue(rows: dict[str, Row], part: str) -> float:
     """Return this part's share of the queue time of all rows."""
     waited_s = sum(row["queue_s"] for row in rows.values())
     return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
+
+
+def reports_request_times() -> bool:
+    packages = install.PYTHON.parents[1].glob("lib/python3*/site-packages/vllm/entrypoints")
+    files = [file for folder in packages for file in folder.rglob("cli_args.py")]
+    return any("enable_per_request_metrics" in file.read_text() for file in files)
 
 
 def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
@@ -283,8 +314,10 @@ def crowded(start_shared_vllm: StartVllm) -> Vllm:
 
 @pytest.fixture(scope="session")
 def vllm(start_shared_vllm: StartVllm) -> Vllm:
-    """Return a vLLM with the rig's arguments that estimates its own memory traffic."""
-    return start_shared_vllm("--max-model-len", "8192", "--enable-mfu-metrics")
+    """Return a vLLM with the rig's arguments that estimates its own memory traffic. From version
+    0.25, it reports a request's times in the response."""
+    times = ("--enable-per-request-metrics",) if reports_request_times() else ()
+    return start_shared_vllm("--max-model-len", "8192", "--enable-mfu-metrics", *times)
 
 
 @pytest.fixture(scope="session")

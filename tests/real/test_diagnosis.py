@@ -1,4 +1,5 @@
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def explained(
     cases = record(
         faults, folder, seed=0, severity=2.0, before_s=15.0, during_s=15.0, log_line=lambda _: None
     )
-    return {case.name: evaluate_explanation(case) for case in cases}
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(evaluate_explanation, cases)
+        return {case.name: result for case, result in zip(cases, found, strict=True)}
 
 
 @pytest.mark.parametrize("cause", CAUSES)

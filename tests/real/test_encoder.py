@@ -89,7 +89,6 @@ def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
         assert own[name] - before.get(name, 0) == count
 
 
-@pytest.mark.alone
 def test_requests_without_images_are_delayed_by_the_encoder(seeing: Any, tailspan: Any) -> None:
     """For a request without images, the encoder's time counts as the prefill of other requests, not
     as a stall."""

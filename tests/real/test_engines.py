@@ -12,7 +12,13 @@ import pytest
 
 from rig.load import Call, mixed, send, send_all
 from telemetry.engines import HUNG_S
-from tests.real.conftest import Vllm, Watching, assert_parts_sum, share_of_queue
+from tests.real.conftest import (
+    Vllm,
+    Watching,
+    assert_parts_sum,
+    assert_start_parts_sum,
+    share_of_queue,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -57,6 +63,15 @@ def two_api_servers(start_module_vllm: Callable[..., Any]) -> Any:
     server = start_module_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
     send_all(server.port, mixed(80, seed=11), concurrency=8)
     return server
+
+
+def test_two_api_servers_report_one_start_of_each_engine(two_engines: Any, tailspan: Any) -> None:
+    tailspan.starts(two_engines, 2)
+    time.sleep(3)  # wait for the other API server's report
+    rows = tailspan.starts(two_engines, 2)
+    assert [row["engine"] for row in rows] == [0, 1]
+    for row in rows:
+        assert_start_parts_sum(row, two_engines, within_s=1.5)
 
 
 def test_rows_have_their_engine_and_its_load_on_arrival(two_engines: Any, tailspan: Any) -> None:
@@ -158,7 +173,6 @@ def test_a_hang_of_one_engine_is_named_while_the_other_works(
     assert {row["engine"] for row in tailspan.stored(seen).values()} == {0, 1}
 
 
-@pytest.mark.alone
 def test_an_engine_that_a_client_overloads_is_out_of_balance(
     two_engines: Any, tailspan: Any
 ) -> None:
@@ -167,13 +181,13 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
     The usual requests name both engines in turn, because vLLM itself could send most of them to
     engine 1.
     """
-    both = [{"X-data-parallel-rank": str(n % 2)} for n in range(160)]
-    calls = [Call(prompt=f"usual {n}", max_tokens=64, headers=h) for n, h in enumerate(both)]
+    both = [{"X-data-parallel-rank": str(n % 2)} for n in range(80)]
+    calls = [Call(prompt=f"usual {n}", max_tokens=24, headers=h) for n, h in enumerate(both)]
     begun = time.time()
     send_all(two_engines.port, calls, concurrency=6)
     changed = time.time()
     headers = {"X-data-parallel-rank": "1"}
-    calls = [Call(prompt=f"skew {n}", max_tokens=64, headers=headers) for n in range(400)]
+    calls = [Call(prompt=f"skew {n}", max_tokens=24, headers=headers) for n in range(160)]
     seen = send_all(two_engines.port, calls, concurrency=64)
     ended = time.time()
     rows = tailspan.stored(seen)
@@ -248,7 +262,7 @@ def test_an_idle_engine_of_two_api_servers_runs_no_request(
     it runs.
     """
     replica = f"vllm-{two_api_servers.port}"
-    for turn in range(5):
+    for turn in range(3):
         calls = [Call(prompt=f"{turn} {n}", max_tokens=16 * n) for n in range(1, 9)]
         send_all(two_api_servers.port, calls, concurrency=8)
         time.sleep(SETTLED_S)

@@ -2,14 +2,15 @@ import random
 import statistics
 import subprocess
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from rig.load import Call, Timed, mixed, send_all
 from telemetry.prefix_ladders import POSITIONS, read_ladders
-from ui.frame.pages import PAGES, ExplorerPage
+from tests.ui.reader import Reader
+from ui.frame.pages import PAGES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -179,19 +180,16 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
     page.screenshot(path=tailspan.folder / "page.png", full_page=True)
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.key)
-def test_every_page_opens_on_a_real_server(
-    story: Any, tailspan: Any, tab: Any, shown: ExplorerPage
-) -> None:
+def test_every_page_opens_on_a_real_server(story: Any, tailspan: Any, tab: Any) -> None:
     _, rows, _ = story
-    page = tab(viewport={"width": 1280, "height": 1000})
-    asked = {"page": shown.key, "last": "1h"}
-    if not shown.of_a_range:
-        asked = {"page": shown.key, "request": next(iter(rows))}
-    page.goto(f"{tailspan.address('explorer')}/?{urlencode(asked)}")
-    page.get_by_role("heading", name=shown.name, exact=True, level=1).wait_for()
-    page.locator(".headline, .note").first.wait_for()
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    assert page.get_by_text("Traceback").count() == 0
-    assert page.locator("[data-testid=stException]").count() == 0
-    assert page.get_by_text("Simulated data").count() == 0
+    person = Reader(tab(viewport={"width": 1280, "height": 1000}), tailspan.address("explorer"))
+    person.open("?last=1h")
+    for shown in PAGES:
+        if shown.of_a_range:
+            person.click(person.link(shown.name))
+        else:
+            person.open(f"?page={shown.key}&request={next(iter(rows))}")
+        person.ready(shown.name)
+        assert person.tab.get_by_text("Traceback").count() == 0, shown.key
+        assert person.tab.locator("[data-testid=stException]").count() == 0, shown.key
+        assert person.tab.get_by_text("Simulated data").count() == 0, shown.key

@@ -133,7 +133,7 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
 
 
 def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
-    ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
+    ids = [f"{number:03d}" + "x" * 60_000 for number in range(100)]
     statuses: list[int] = []
 
     def attack() -> None:
@@ -153,14 +153,14 @@ def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
     assert_complete(receiver.rows(seen), seen)
     deadline = time.monotonic() + PATIENCE_S
     long: dict[str, RequestTimeline] = {}
-    while len(long) < 301 and time.monotonic() < deadline:
+    while len(long) < 101 and time.monotonic() < deadline:
         time.sleep(0.2)
         long = {
             row.request_id: row
             for row in receiver.sink.requests
             if row.request_id is not None and len(row.request_id) > 100
         }
-    assert len(long) == 301  # each request has its own row
+    assert len(long) == 101  # each request has its own row
     assert max(map(len, long)) <= 256
     assert all(row.prefill_own_s is not None for row in long.values())
     assert max(len(row.tenant or "") for row in receiver.sink.requests) == 256
@@ -172,7 +172,7 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
     begun = time.monotonic()
 
     def attack() -> None:
-        for number in range(1000):
+        for number in range(400):
             headers = {"x-tenant-id": f"stolen-{number}", "authorization": "Bearer wrong"}
             assert post(server.port, "/v1/completions", b"{}", headers) == 401
 
@@ -189,7 +189,7 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
 def test_an_outage_loses_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
     before = {words: server.printed.count(words) for words in ("tailspan: no collector", "is back")}
-    seen = well_behaved(server.port, 400, 43, receiver.stop)
+    seen = well_behaved(server.port, 160, 43, receiver.stop)
     # On a fast machine, the requests end before the instrumentation has dropped its first batch.
     until(lambda: server.printed.count("tailspan: no collector") > before["tailspan: no collector"])
     assert server.printed.count("tailspan: no collector") == before["tailspan: no collector"] + 1

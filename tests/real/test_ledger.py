@@ -118,7 +118,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
     """1 s of SIGSTOP is about 1 s of `stall_s`."""
     (core,) = engine_cores(learnt.process)
     calls = [
-        Call(prompt=f"request {index}", max_tokens=800, begun=threading.Event())
+        Call(prompt=f"request {index}", max_tokens=200, begun=threading.Event())
         for index in range(4)
     ]
 
@@ -143,7 +143,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
 
 def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
     before = crowded.own_metrics()
-    calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
+    calls = [Call(prompt=f"request {index} ", max_tokens=350) for index in range(16)]
     seen = send_all(crowded.port, calls, concurrency=8)
     rows = tailspan.stored(seen)
     own = difference(crowded.own_metrics(), before)
@@ -166,14 +166,14 @@ def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any
 
 
 def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: Any) -> None:
-    busy = [Call(prompt=f"request {index} ", max_tokens=900) for index in range(8)]
+    busy = [Call(prompt=f"request {index} ", max_tokens=600) for index in range(8)]
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(send, crowded.port, call) for call in busy]
         deadline = time.monotonic() + 60
         while not crowded.own_metrics()["vllm:num_requests_waiting"]:  # the KV cache is full
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        late = Call(prompt="no patience " * 20, max_tokens=500, abort_after_s=1.0)
+        late = Call(prompt="no patience " * 20, max_tokens=500, abort_after_s=2.0)
         seen = send_all(crowded.port, [late] * 4, concurrency=4)
         for answer in answers:
             answer.result()

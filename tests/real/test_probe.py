@@ -15,10 +15,10 @@ from probe.plan import DailyLimits, Endpoint
 from probe.prompts import fresh_prompt
 from probe.run_probe import Due, Prober
 from probe.sender import ResultSender
-from rig import install
 from rig.load import mixed, send_all
 from rig.network_proxy import Disturbance, first_events, network_proxy
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
+from tests.real.conftest import reports_request_times
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -133,27 +133,19 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
     assert abs(statistics.median(errors_s)) <= 0.25 * added, sorted(errors_s)
 
 
-@pytest.fixture(scope="module")
-def measuring(start_module_vllm: Any) -> Any:
-    """Return a vLLM that reports a request's times in the response, and whose requests queue."""
-    packages = install.PYTHON.parents[1].glob("lib/python3*/site-packages/vllm/entrypoints")
-    files = [file for folder in packages for file in folder.rglob("cli_args.py")]
-    if not any("enable_per_request_metrics" in file.read_text() for file in files):
+def test_the_times_in_a_response_are_those_of_the_plugin(vllm: Any, tailspan: Any) -> None:
+    if not reports_request_times():
         pytest.skip("this vLLM has no --enable-per-request-metrics (0.25 and newer)")
-    return start_module_vllm("--enable-per-request-metrics", "--max-num-seqs", "2")
-
-
-def test_the_times_in_a_response_are_those_of_the_plugin(measuring: Any, tailspan: Any) -> None:
     results = [
         result
         for kind in ("openai-chat", "openai-completions")
-        for result in _spoilt(measuring.port, Disturbance(), times=5, kind=kind, max_tokens=16)
+        for result in _spoilt(vllm.port, Disturbance(), times=5, kind=kind, max_tokens=16)
     ]
     load = threading.Thread(
-        target=send_all, args=(measuring.port, mixed(60, seed=5)), kwargs={"concurrency": 6}
+        target=send_all, args=(vllm.port, mixed(80, seed=5)), kwargs={"concurrency": 24}
     )
     load.start()
-    results += _spoilt(measuring.port, Disturbance(), times=15, max_tokens=16)
+    results += _spoilt(vllm.port, Disturbance(), times=15, max_tokens=16)
     load.join()
     assert all(each.outcome.succeeded for each in results)
     wanted = {each.trace_id for each in results}

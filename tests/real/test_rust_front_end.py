@@ -114,24 +114,7 @@ def test_the_log_and_the_doctor_name_the_server(server: Any, tailspan: Any) -> N
     assert f"vllm-{server.port}: the front end is not Python" in printed
 
 
-def test_two_engines_behind_one_rust_front_end(
-    rust: dict[str, str], start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
-    """Each engine core reports its own requests, under the name of the server."""
-    server = start_vllm("--data-parallel-size", "2", **rust)
-    seen = send_all(server.port, mixed(60, seed=33), concurrency=8)
-    rows = rows_of(tailspan, seen)
-    assert len(rows) == 60
-    assert {row["engine"] for row in rows.values()} == {0, 1}
-    assert {row["replica"] for row in rows.values()} == {f"vllm-{server.port}"}
-    samples = tailspan.samples(f"vllm-{server.port}")
-    assert len({(row["process"], row["engine"]) for row in samples}) == 2
-
-
-def test_no_row_is_lost_or_double_if_an_engine_core_is_killed(
-    rust: dict[str, str], start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
-    server = start_vllm(**rust)
+def test_no_row_is_lost_or_double_if_an_engine_core_is_killed(server: Any, tailspan: Any) -> None:
     answered = send_all(server.port, mixed(40, seed=34), concurrency=8)
     time.sleep(3)
     with ThreadPoolExecutor() as pool:
@@ -145,3 +128,17 @@ def test_no_row_is_lost_or_double_if_an_engine_core_is_killed(
         for each in begun:
             each.exception(timeout=60)
     assert len(rows_of(tailspan, answered)) == 40
+
+
+def test_two_engines_behind_one_rust_front_end(
+    rust: dict[str, str], start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """Each engine core reports its own requests, under the name of the server."""
+    server = start_vllm("--data-parallel-size", "2", **rust)
+    seen = send_all(server.port, mixed(60, seed=33), concurrency=8)
+    rows = rows_of(tailspan, seen)
+    assert len(rows) == 60
+    assert {row["engine"] for row in rows.values()} == {0, 1}
+    assert {row["replica"] for row in rows.values()} == {f"vllm-{server.port}"}
+    samples = tailspan.samples(f"vllm-{server.port}")
+    assert len({(row["process"], row["engine"]) for row in samples}) == 2
