@@ -17,7 +17,8 @@ from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import Tally
 from alerts.objectives import GoodProbes, Objective
 from store.probes import probe_count
-from store.queries import Window, request_count
+from store.queries import request_count
+from telemetry.window import Window
 
 _NS: Final = 10**9
 

@@ -18,12 +18,12 @@ from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
 from store.cache_lookups import CacheLookupReport, lookup_count, models_of_calls, newest_lookups
-from store.queries import Window
 from store.rollups.names import OTHER
 from telemetry.cache_lookups import CacheResult
 from telemetry.proportions import wilson
 from telemetry.quantiles import quantile
 from telemetry.requests import Outcome, PricedBy
+from telemetry.window import Window
 
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")

@@ -31,8 +31,9 @@ from store.access.access import NotAllowed
 from store.alerting.slo_counts import read_counted_range
 from store.billing.billed_requests import billed_requests
 from store.billing.billing_data import BASE, read_billing_data
-from store.queries import Window, newest_request_unix_ns
+from store.queries import newest_request_unix_ns
 from telemetry.billing_data import BillingCells, BillingData
+from telemetry.window import Window
 
 RANGE_S: Final = 300
 """Maximum length in seconds of the intervals in which `sustained_rate` checks the objectives."""

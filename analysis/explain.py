@@ -30,8 +30,8 @@ from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.evidence import EvidenceColumns, EvidenceRows, evidence
-from store.queries import Window
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 

@@ -31,10 +31,11 @@ from replay.fit import (
 from replay.server_model import ServerModel
 from replay.step_model import without_drafts
 from store.columns.request_columns import request_columns
-from store.queries import Window, request_count, sample_table
+from store.queries import request_count, sample_table
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
+from telemetry.window import Window
 
 LEAD_S: Final = 60
 """Requests from this many seconds before the window are replayed but not counted."""

@@ -24,7 +24,7 @@ from analysis.blind_objectives import blind_reason
 from analysis.incident_answer import stored_sentences
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
-from store.queries import Window
+from telemetry.window import Window
 
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8

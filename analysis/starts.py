@@ -14,9 +14,10 @@ from sqlalchemy import Engine
 
 from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.inputs.requests import FloatArray, IntArray
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.replicas.cold_starts import all_starts_between, next_start_unix_ns
 from telemetry.cold_starts import ColdStart
+from telemetry.window import Window
 
 LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20

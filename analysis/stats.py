@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from store import queries
-from store.queries import Window
 from store.requests.best_source import asks_for_probes
 from store.rollups.buckets import Quantiles, nearest_ranks
 from store.rollups.queries import Rollups, rollups
@@ -20,6 +19,7 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Outcome
 from telemetry.sketches import IntArray
+from telemetry.window import Window
 
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 

@@ -21,9 +21,9 @@ from analysis.what_if import WhatIfAnswer
 from replay.edits import ARGUMENTS
 from store.access.restricted import access_of
 from store.predictions import Prediction, newest_asked_unix_ns, store_prediction
-from store.queries import Window
 from store.replicas.engine_starts import in_force
 from telemetry.starts import MEASURED, Argument, EngineStart, loading_from, read
+from telemetry.window import Window
 
 POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"

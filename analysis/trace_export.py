@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 from analysis.prefix_ladders import prefixes_of
 from replay.arrivals import Arrivals, Prefixes
 from store.columns.request_columns import in_parts, request_columns
-from store.queries import Window, has_value
+from store.queries import has_value
 from telemetry.prefix_ladders import read_ladders
+from telemetry.window import Window
 
 PART_REQUESTS: Final = 500_000
 """Number of requests in a part. The export reads one part at a time, to save memory. A prefix

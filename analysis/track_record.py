@@ -15,7 +15,8 @@ from analysis.compare.question import CompareError
 from analysis.stored_predictions import deployed, expected, of_change, replicas_of
 from store.access.access import NotAllowed
 from store.predictions import Prediction, predictions
-from store.queries import Window, request_table
+from store.queries import request_table
+from telemetry.window import Window
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MAX_DEPLOYS: Final = 10

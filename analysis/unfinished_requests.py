@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from store.columns.evidence import EvidenceRows
-from store.queries import Window
 from store.requests.in_flight import in_flight_tables
 from telemetry.engines import HUNG_S
 from telemetry.in_flight import SELECTED_BY
+from telemetry.window import Window
 
 _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELECTED_BY)
 

@@ -49,10 +49,10 @@ from analysis.window_replay import (
 from replay.arrivals import BoolArray, FloatArray
 from replay.edits import EditError, Edits
 from replay.outcome import Bind
-from store.queries import Window
 from telemetry.printable import printable
 from telemetry.quantiles import Z_95
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}

@@ -11,7 +11,7 @@ from typing import Final
 from rig.faults.other_processes import wait_for_quiet
 from rig.faults.recording import EXPORTED_S, RecordedInterval, collecting, record_interval, serving
 from rig.faults.traffic import PlannedTraffic
-from store.queries import Window
+from telemetry.window import Window
 
 USUAL: Final = "usual"
 AGAIN: Final = "restarted"

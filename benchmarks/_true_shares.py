@@ -20,7 +20,7 @@ from replay.arrivals import FloatArray
 from rig.faults.evaluation import NO_INCIDENT, ExplanationResult
 from store.columns.request_columns import request_columns
 from store.database import open_database
-from store.queries import Window
+from telemetry.window import Window
 
 
 class TrueShare(NamedTuple):

@@ -26,13 +26,13 @@ from cost.bill import bill  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
 from store.billing.billing_data import read_billing_data  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.queries import Window  # noqa: E402
 from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.marks import begin  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.gpus import GpuSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
+from telemetry.window import Window  # noqa: E402
 from ui.views.cost.read import read_spending  # noqa: E402
 
 SECOND_NS = 10**9

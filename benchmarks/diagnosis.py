@@ -54,7 +54,7 @@ from diagnosis.question import Metric, Question, Span
 from simulator import dataset
 from simulator.fault import CAUSES, SimulatedFault
 from simulator.faults import INJECTIONS, world_of
-from store.queries import Window
+from telemetry.window import Window
 
 
 def judged(

@@ -31,7 +31,6 @@ from analysis.stats import StatsQuestion, answer_stats  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.queries import Window  # noqa: E402
 from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import RollupBucket, nearest_ranks  # noqa: E402
 from store.rollups.counter_spans import CounterSpans  # noqa: E402
@@ -44,6 +43,7 @@ from store.rollups.sample_rollups import SampleRollups  # noqa: E402
 from store.rollups.sample_tables import DEVICES, ENGINES, SampleKind  # noqa: E402
 from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
+from telemetry.window import Window  # noqa: E402
 from ui.kit import rollup_reads  # noqa: E402
 from ui.views.cost.read import read_spending  # noqa: E402
 from ui.views.overview import trends  # noqa: E402

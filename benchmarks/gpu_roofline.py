@@ -33,8 +33,9 @@ from roofline.shape_from_config import read_shape
 from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings
 from store.database import open_database
-from store.queries import Window, gpu_table, request_table, sample_table
+from store.queries import gpu_table, request_table, sample_table
 from store.replicas.engine_starts import in_force
+from telemetry.window import Window
 
 NS = 10**9
 WARM_UP_S = 5.0

@@ -36,10 +36,10 @@ from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
 from store.joined.roles import ARGUMENT
-from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart, written
+from telemetry.window import Window
 
 BAR_S: Final = 0.005
 PATIENCE_S: Final = 20.0

@@ -33,8 +33,8 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
 from store.joined.read import read_joined
-from store.queries import Window
 from store.writer import Writer
+from telemetry.window import Window
 
 HALF_S: Final = 240
 BEGAN_S: Final = 1_795_000_000

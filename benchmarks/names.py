@@ -27,7 +27,6 @@ import query  # type: ignore[import-not-found]  # noqa: E402  # found through sy
 from analysis.stats import StatsQuestion, answer_stats  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.queries import Window  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import (  # noqa: E402
     label_sets_since,
@@ -38,6 +37,7 @@ from store.rollups.marks import begin  # noqa: E402
 from store.rollups.request_rollups import AT_ONCE, buckets_of  # noqa: E402
 from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import LABELS, MINUTE_S  # noqa: E402
+from telemetry.window import Window  # noqa: E402
 
 MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)

@@ -31,7 +31,7 @@ from store import dialects  # noqa: E402
 from store.columns.request_columns import IDS, request_columns, slow_because  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
+from store.queries import REQUEST_COLUMNS, request_table  # noqa: E402
 from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
@@ -44,6 +44,7 @@ from store.rollups.tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, RequestTimeline  # noqa: E402
+from telemetry.window import Window  # noqa: E402
 
 DAY_S = 86_400
 FROM_S = 1_763_596_800

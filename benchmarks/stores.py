@@ -22,9 +22,10 @@ from rig.clickhouse import ClickHouses
 from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 
 BATCH_ROWS = 5_000
 ROUNDS = 3

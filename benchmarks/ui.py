@@ -36,7 +36,8 @@ from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # foun
 
 from server.explorer_launch import launch  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.queries import Window, request_table  # noqa: E402
+from store.queries import request_table  # noqa: E402
+from telemetry.window import Window  # noqa: E402
 from ui.frame.pages import FIRST, PAGES  # noqa: E402
 
 FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0

@@ -32,7 +32,7 @@ from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
+from telemetry.window import Window
 
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")

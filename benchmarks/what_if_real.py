@@ -34,9 +34,9 @@ from replay.edits import Edits, RateEdit
 from rig.install import ProgramUnavailableError, ensure
 from rig.load import Call
 from simulator.dataset import table_of
-from store.queries import Window
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")

@@ -6,9 +6,10 @@ from sqlalchemy import ColumnElement, Engine, and_, func, select, tuple_
 
 from store.connections import reading
 from store.dialects.bulk import IN_BULK
-from store.queries import BATCH_ROWS, Window
+from store.queries import BATCH_ROWS
 from store.schema import LOOKUPS, REQUESTS
 from telemetry.requests import Source
+from telemetry.window import Window
 
 
 class CacheLookupReport(NamedTuple):

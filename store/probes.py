@@ -13,9 +13,10 @@ from sqlalchemy.exc import DBAPIError
 from store.columns.request_columns import encoded_schema, has_few_rows
 from store.connections import read_columns, reading
 from store.errors import NotQuick
-from store.queries import Window, fetched
+from store.queries import fetched
 from store.schema import PROBES, arrow_type
 from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
+from telemetry.window import Window
 
 LABELS: Final = ("region", "endpoint", "model")
 MAX_ROWS: Final = 200_000

@@ -6,7 +6,6 @@ becomes SQL.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -31,11 +30,11 @@ from store.schema import GPUS, REQUESTS, SAMPLES, arrow_type, labels_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
+from telemetry.window import Window
 
 BATCH_ROWS = 1_000
 """Number of rows to fetch at a time. Larger batches make long reads a third slower."""
 
-_INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
@@ -49,30 +48,6 @@ SAMPLE_COLUMNS = tuple(SAMPLES.columns.keys())
 SAMPLE_LABELS = labels_of(EngineSample)
 GPU_COLUMNS = tuple(GPUS.columns.keys())
 GPU_LABELS = labels_of(GpuSample)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The instants t with from ≤ t < to, in unix nanoseconds."""
-
-    from_unix_ns: int
-    to_unix_ns: int
-
-    def __post_init__(self) -> None:
-        for value in (self.from_unix_ns, self.to_unix_ns):
-            if value not in _INT64:
-                raise ValueError(
-                    f"{value} is not a valid time: unix nanoseconds must fit in 64 bits"
-                )
-        if self.from_unix_ns > self.to_unix_ns:
-            raise ValueError(
-                f"a window must not end before it begins: {self.from_unix_ns} > {self.to_unix_ns}"
-            )
-
-    @property
-    def length_s(self) -> float:
-        """The length in seconds."""
-        return (self.to_unix_ns - self.from_unix_ns) / 1e9
 
 
 def request_table(

@@ -45,9 +45,10 @@ from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS as USER_COLUMNS
 from store.joined.user_requests import user_requests
 from store.probes import oldest_probe_unix_ns
-from store.queries import Window, oldest_request_unix_ns
+from store.queries import oldest_request_unix_ns
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
 from telemetry.requests import Source
+from telemetry.window import Window
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600

@@ -32,7 +32,8 @@ from store.alerting.slo_counts import CountedRange
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
 from store.columns.request_columns import in_parts, request_columns
 from store.probes import newest_probe_unix_ns, probe_table
-from store.queries import Window, newest_request_unix_ns
+from store.queries import newest_request_unix_ns
+from telemetry.window import Window
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24

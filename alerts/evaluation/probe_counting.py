@@ -12,7 +12,7 @@ from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS
 from alerts.objectives import GoodProbes
 from store.alerting.slo_counts import SloCount
 from store.probes import ended_probes
-from store.queries import Window
+from telemetry.window import Window
 
 _NS = 10**9
 _HOUR_S = 3600

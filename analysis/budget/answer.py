@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 from analysis.budget.budget import AROUND, LatencyBudget
 from analysis.budget.measured_parts import COLUMNS, Extent, Measured, layers_of, measure
 from analysis.budget.spending import BudgetSpending, min_requests, spend
-from store.queries import Window, request_table, simulated
+from store.queries import request_table, simulated
+from telemetry.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from sqlalchemy import Engine
 
 from analysis.budget.application_time import TimeAroundCall, time_around_call
 from analysis.budget.budget import AROUND, BEYOND_TTFT, LAYERS, PARTS
-from store.queries import Window
 from store.requests.network_time import NetworkTime, pairs
 from store.requests.operations import operations_of
 from telemetry.quantiles import FloatArray
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s", "outcome", "replica"),

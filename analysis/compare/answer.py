@@ -31,8 +31,9 @@ from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray
 from store.predictions import predictions
-from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
+from store.queries import newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
+from telemetry.window import Window
 
 MAX_READ = 300_000
 """Maximum number of requests to read on each side. Reading them takes about a second."""

@@ -15,8 +15,8 @@ from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.server_changes import ServerChange, server_change
 from analysis.compare.verdict import CompareVerdict
 from analysis.thresholds import metrics_of
-from store.queries import Window
 from telemetry.quantiles import least_number
+from telemetry.window import Window
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 """The lengths of the range after a deploy, in seconds."""

@@ -20,9 +20,10 @@ from analysis.compare.question import CompareQuestion
 from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, renamed, requests_of
 from analysis.what_if import matching
 from replay.arrivals import BoolArray
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
+from telemetry.window import Window
 
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes."""

@@ -8,7 +8,8 @@ from alerts.objectives import Objective
 from analysis.compare.decision import QUANTILES
 from analysis.compare.verdict import MARGIN
 from analysis.compare.work_terms import METRICS
-from store.queries import REQUEST_LABELS, Window
+from store.queries import REQUEST_LABELS
+from telemetry.window import Window
 
 QUANTILE: Final = "p95"
 """The default percentile. P99 needs about four times as many requests as P95."""

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import Engine
 
 from analysis.staleness import STALE_S
-from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
 from store.replicas.last_samples import last_samples
 from telemetry.starts import EngineStart, loading_from
+from telemetry.window import Window
 
 ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment. Kubernetes considers a Deployment as

@@ -11,9 +11,9 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from analysis.compare.question import VERSION
-from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 
 def with_versions(

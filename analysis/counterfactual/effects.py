@@ -10,7 +10,7 @@ from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict_each
 from diagnosis.claim import Effect, Lever
 from diagnosis.explanation import Cause
 from replay.edits import EditError, Edits, edits_of
-from store.queries import Window
+from telemetry.window import Window
 
 
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:

@@ -24,7 +24,7 @@ from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, ShareM
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.columns.request_columns import request_columns
-from store.queries import Window
+from telemetry.window import Window
 
 MAX_REQUESTS: Final = 8_000
 """Maximum number of requests in each replayed range. With four factors, there are 240 replays of

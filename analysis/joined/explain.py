@@ -31,8 +31,8 @@ from store.joined.joined_request import (
     JoinedRequest,
 )
 from store.joined.read import JoinedAnswer, read_joined
-from store.queries import Window
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 _PHASES: Final = {
     EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),

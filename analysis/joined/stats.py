@@ -16,8 +16,8 @@ from analysis.stats import StatsQuestion, largest_first, percentiles
 from store import queries
 from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedBasis, JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
-from store.queries import Window
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 JOINED_DIMENSIONS: Final = (
     *("outcome", "basis", "model", "lora", "route", "tenant", "region", "streamed"),

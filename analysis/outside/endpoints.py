@@ -20,10 +20,10 @@ from analysis.outside.answer import (
 )
 from analysis.outside.phases import COLUMNS as TIMES
 from analysis.outside.phases import phases
-from store.queries import Window
 from telemetry.probes import ProbeOutcome
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.sketches import IntArray
+from telemetry.window import Window
 
 COLUMNS: Final = (
     *("at_unix_ns", "region", "endpoint", "model", "kind", "outcome", "error_type", "error"),

@@ -13,10 +13,10 @@ from diagnosis.claim import Evidence
 from diagnosis.explanation import Explanation, NetworkGrowth
 from diagnosis.question import Question, Span
 from store.probes import probe_count, probe_sample
-from store.queries import Window
 from store.requests.network_time import server_times
 from telemetry.printable import printable
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
+from telemetry.window import Window
 
 MAX_REGIONS: Final = 4
 LONGEST_NAME: Final = 40

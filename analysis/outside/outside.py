@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from analysis.outside.answer import EndpointResults, OutsideAnswer, OutsideQuestion
 from analysis.outside.endpoints import COLUMNS, Results, endpoint_results_of
 from store.probes import probe_sample
-from store.queries import Window
 from store.requests.network_time import server_times
+from telemetry.window import Window
 
 MAX_ENDPOINTS: Final = 60
 """Maximum number of places (endpoint, model and region) in an answer."""

@@ -94,8 +94,8 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
     """Compare each server's clock with the clocks of its clients. Only requests that both the
     server and the client reported are used."""
-    from store.queries import Window
     from store.replicas.clock_offsets import offsets
+    from telemetry.window import Window
 
     found = query_newest_data(
         url,

@@ -89,7 +89,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[CheckFinding]:
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
     from store.billing.billing_data import read_billing_data
-    from store.queries import Window
+    from telemetry.window import Window
 
     try:
         in_force = prices_in_force(path, os.environ)

@@ -14,8 +14,8 @@ _WIDEST: Final = 120
 
 def front_ends(url: str | None) -> Iterator[CheckFinding]:
     """Yield each server whose requests are measured only by the engine core."""
-    from store.queries import Window
     from store.replicas.engine_only_replicas import engine_only_replicas
+    from telemetry.window import Window
 
     found = query_newest_data(
         url,

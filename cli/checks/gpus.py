@@ -68,9 +68,9 @@ def local(setup: GpuSetup | None = None) -> Iterator[CheckFinding]:
 
 def owners(url: str | None) -> Iterator[CheckFinding]:
     """Check that each GPU that reported recently is assigned to an engine."""
-    from store.queries import Window
     from store.rollups.sample_rollups import read_counter_spans
     from store.rollups.sample_tables import DEVICES, ENGINES
+    from telemetry.window import Window
 
     def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
         minute = 60 * 10**9

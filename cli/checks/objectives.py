@@ -23,8 +23,9 @@ from exporters.totals.slo import LATE
 from server import http_check
 from server.client_access import OPEN, ClientAccess
 from store.probes import probe_count
-from store.queries import Window, request_count
+from store.queries import request_count
 from telemetry.printable import printable
+from telemetry.window import Window
 
 
 def objectives(

@@ -16,8 +16,8 @@ _LOOKBACK_NS: Final = 600 * 10**9
 
 def names(url: str | None) -> Iterator[CheckFinding]:
     """Find servers that share a name with another server."""
-    from store.queries import Window
     from store.replicas.senders import names as named
+    from telemetry.window import Window
 
     found = query_newest_data(
         url,

@@ -12,7 +12,7 @@ from cli.options import time_range
 from cli.options.question import equals_of, open_selection, question_options
 from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
-from store.queries import Window
+from telemetry.window import Window
 
 METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
 """The keys of `analysis.compare.work_terms.METRICS`. The keys are copied, because importing that

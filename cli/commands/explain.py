@@ -27,7 +27,8 @@ from cli.render.joined import explanation_lines
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
-from store.queries import Window, request_count
+from store.queries import request_count
+from telemetry.window import Window
 
 FOUND = 1
 """Exit status if the latency has grown."""

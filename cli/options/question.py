@@ -15,10 +15,10 @@ from cli.options.shared import database_option, format_option, state_url, time_o
 from cli.render import text
 from store import queries
 from store.database import open_database
-from store.queries import Window
 from store.replicas.scraped_replicas import scraped_replicas
 from telemetry import time_text
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

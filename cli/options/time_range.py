@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from store.queries import Window
 from telemetry.durations import parse_ns
 from telemetry.time_text import moment
+from telemetry.window import Window
 
 DEFAULT_LAST = "15m"
 

@@ -15,8 +15,9 @@ from cli.questions.declared import MAX_LINES
 from cli.questions.refusal import QuestionRefused
 from store.access.restricted import with_masked_rows
 from store.database import open_database
-from store.queries import Window, request_count
+from store.queries import request_count
 from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.window import Window
 
 MAX_READ: Final = 1_000_000
 """Maximum requests that an answer may read one by one. A million requests use at most 733 MB for an

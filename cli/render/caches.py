@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from analysis.caches import ESTIMATE, CacheGroup, CachesAnswer
 from cli.render import text
-from store.queries import Window
 from telemetry.cache_lookups import CacheResult
+from telemetry.window import Window
 
 MAX_GROUPS = 40
 MAX_BINS = 20

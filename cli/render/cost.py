@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from cli.render import text
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
 from telemetry import time_text
 from telemetry.billing_data import GAP_S
 from telemetry.percentages import percent
 from telemetry.requests import PricedBy
+from telemetry.window import Window
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer, SelectedRequests

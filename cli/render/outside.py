@@ -7,9 +7,9 @@ from sqlalchemy import Engine
 from analysis.outside.answer import NEVER_MATCHED, PHASES, EndpointResults, Latency, OutsideAnswer
 from cli.render import text
 from store.probes import newest_probe_unix_ns
-from store.queries import Window
 from telemetry.printable import printable
 from telemetry.time_text import length, moment
+from telemetry.window import Window
 
 NAMES = {"not_split": "not split"}
 LONGEST_REASON = 200

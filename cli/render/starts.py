@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from analysis.starts import Start, StartsAnswer
 from cli.render import text
-from store.queries import Window
 from telemetry import time_text
 from telemetry.cold_starts import PARTS
 from telemetry.printable import printable
+from telemetry.window import Window
 
 _WIDEST = 300
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from math import floor, log10
-from typing import TYPE_CHECKING
 
 from telemetry import percentages
 from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
-
-if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `tailspan probe`
-    from store.queries import Window
+from telemetry.window import Window
 
 UNKNOWN = "-"
 """The text for an unknown value. It is never used for 0."""
@@ -64,7 +61,7 @@ def usd(value: float | None) -> str:
     return f"{sign}${size:.{2 - floor(log10(size))}f}"
 
 
-def span(window: "Window") -> str:
+def span(window: Window) -> str:
     """Format a window. The date is printed once if the window starts and ends on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:

@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import Engine
 
-from store.queries import Window, request_table, simulated_requests
+from store.queries import request_table, simulated_requests
 from store.rollups.buckets import RollupSums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
 from telemetry.billing_data import AMOUNTS, BillingCells
 from telemetry.counter_series import FloatArray, IntArray
+from telemetry.window import Window
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0

@@ -8,7 +8,6 @@ from sqlalchemy import Engine
 from store.access.access import NotAllowed
 from store.access.restricted import access_of
 from store.billing.billed_requests import billed_requests
-from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
 from store.rollups.counter_spans import CounterSpans
 from store.rollups.marks import SECOND_NS
@@ -16,6 +15,7 @@ from store.rollups.sample_rollups import known_from_unix_s, read_counter_spans
 from store.rollups.tables import LABELS
 from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, GpuEnergySpans
 from telemetry.starts import MAX_LOADING_S
+from telemetry.window import Window
 
 BASE: Final = ("replica", "outcome", "model")
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from store.connections import reading
-from store.queries import Window
+from telemetry.window import Window
 
 CHUNK_NS: Final = 600 * 10**9
 MAX_ROWS: Final = 2_000_000

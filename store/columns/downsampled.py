@@ -18,17 +18,11 @@ from sqlalchemy.exc import DBAPIError
 from store.columns.request_columns import FEW_ROWS, encoded_schema
 from store.connections import read_columns, reading
 from store.errors import NotQuick
-from store.queries import (
-    Window,
-    fetched,
-    request_schema,
-    sample_schema,
-    select_requests,
-    select_samples,
-)
+from store.queries import fetched, request_schema, sample_schema, select_requests, select_samples
 from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.window import Window
 
 SLOT_NS: Final = 16 * 10**9
 """Maximum length of a slot."""

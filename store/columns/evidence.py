@@ -13,13 +13,14 @@ from sqlalchemy import Engine
 from store.columns.column_cache import ColumnCache
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples
 from store.columns.request_columns import request_columns
-from store.queries import REQUEST_COLUMNS, Window
+from store.queries import REQUEST_COLUMNS
 from store.replicas.cold_starts import cold_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.requests.best_source import NEAR_NS, SECOND
 from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 MAX_SAMPLES: Final = 400_000
 """Maximum number of cached engine samples, and of GPU samples (at most 100 MB each)."""

@@ -18,14 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from store import dialects
 from store.connections import read_columns, reading
 from store.errors import NotQuick
-from store.queries import (
-    Window,
-    known_columns,
-    request_schema,
-    request_table,
-    select_requests,
-)
+from store.queries import known_columns, request_schema, request_table, select_requests
 from store.schema import REQUESTS
+from telemetry.window import Window
 
 FEW_ROWS: Final = 20_000
 """Below this number of rows, `queries.request_table` is faster."""

@@ -15,9 +15,9 @@ from store.connections import reading
 from store.joined.grouping import APART_NS, spellings
 from store.joined.joined_request import EngineRole
 from store.joined.roles import Roles, stated_roles
-from store.queries import Window
 from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
+from telemetry.window import Window
 
 EVIDENCE_NS: Final = 900 * 10**9
 """Roles are derived from the preceding 15 minutes."""

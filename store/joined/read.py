@@ -16,7 +16,7 @@ from store.joined.grouping import APART_NS, Chain, base_id, end_ns, spellings
 from store.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.replicas.engine_starts import in_force
 from store.requests.best_source import counts
 from store.requests.client_reports import Reports, RequestIds
@@ -25,6 +25,7 @@ from store.schema import REQUESTS
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
+from telemetry.window import Window
 
 MAX_ROWS: Final = 100_000
 """Maximum number of rows to read per window."""

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.requests.client_reports import ClientReport, Reports
 from telemetry.requests import Basis, Outcome
+from telemetry.window import Window
 
 MIN_REQUESTS: Final = 3
 """Minimum number of requests per replica. A single report may be wrong."""

@@ -3,9 +3,9 @@
 from sqlalchemy import Engine, select
 
 from store.connections import reading
-from store.queries import Window
 from store.schema import REQUESTS
 from telemetry.requests import Basis, Source
+from telemetry.window import Window
 
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:

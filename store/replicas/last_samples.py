@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from sqlalchemy import Engine, select
 
 from store.connections import reading
-from store.queries import Window
 from store.schema import SAMPLES
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:

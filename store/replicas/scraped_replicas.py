@@ -3,9 +3,9 @@
 from sqlalchemy import Engine, func, select
 
 from store.connections import reading
-from store.queries import Window
 from store.schema import SAMPLES
 from telemetry.requests import Source
+from telemetry.window import Window
 
 
 def scraped_replicas(engine: Engine, window: Window) -> int:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import Engine, func, select
 
 from store.connections import reading
-from store.queries import Window
 from store.rollups.marks import SECOND_NS
 from store.schema import SAMPLES
 from telemetry.billing_data import GAP_S
+from telemetry.window import Window
 
 MAX_PROCESSES: Final = 64
 """Maximum number of processes per engine that are compared in pairs."""

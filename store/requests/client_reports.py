@@ -10,12 +10,13 @@ from sqlalchemy import ColumnElement, Engine, or_, select, true
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from store.connections import reading
-from store.queries import BATCH_ROWS, Window
+from store.queries import BATCH_ROWS
 from store.requests.best_source import NEAR_NS, not_from_a_cache, same_request
 from store.requests.operations import MAX_IN_SQL
 from store.schema import PROBES, REQUESTS
 from telemetry.probes import SET_UP_PARTS, ProbeOutcome
 from telemetry.requests import Source
+from telemetry.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, Engine, and_, case, func, or_, select
 
 from store.connections import reading
-from store.queries import Window, conditions_of, requests_in
+from store.queries import conditions_of, requests_in
 from store.schema import REQUESTS
 from telemetry.requests import Outcome
+from telemetry.window import Window
 
 LATENCIES: Final = ("ttft_s", "e2e_s")
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 from sqlalchemy import Engine, true
 
 from store.access.restricted import with_masked_rows
-from store.queries import REQUEST_COLUMNS, Window, request_table
+from store.queries import REQUEST_COLUMNS, request_table
 from store.requests.best_source import counts
 from telemetry.probes import PROBE_TENANT
+from telemetry.window import Window
 
 AROUND_NS: Final = 600 * 10**9
 """A request is not found if it was received more than this long before the given request."""

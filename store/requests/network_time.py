@@ -10,10 +10,10 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from store.columns.request_columns import request_columns
-from store.queries import Window
 from store.requests.client_reports import ClientReport, Reports
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Basis
+from telemetry.window import Window
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
 """All columns except `streamed` are required."""

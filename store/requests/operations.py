@@ -7,10 +7,11 @@ from typing import Any, Final
 from sqlalchemy import Engine, Select, select
 
 from store.connections import reading
-from store.queries import BATCH_ROWS, Window
+from store.queries import BATCH_ROWS
 from store.requests.best_source import NEAR_NS
 from store.schema import OPERATIONS
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
+from telemetry.window import Window
 
 MAX_IN_SQL: Final = 100
 """Maximum number of ids in SQL. For more ids, this process filters all operations of the time

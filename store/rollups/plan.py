@@ -13,10 +13,10 @@ import numpy as np
 from sqlalchemy import Engine, func, select
 
 from store.connections import reading
-from store.queries import Window
 from store.rollups.marks import SECOND_NS, pending, whole_from_unix_s
 from store.rollups.tables import HOUR_S, MINUTE_S, ROLLUPS
 from telemetry.sketches import IntArray
+from telemetry.window import Window
 
 TimeRange = tuple[int, int]
 """A half-open range (from, to) in unix seconds."""

@@ -19,7 +19,7 @@ from store.access.access import Access
 from store.access.restricted import access_of
 from store.access.tables import visible_groupings
 from store.connections import reading
-from store.queries import Window, label_values, request_count, request_table
+from store.queries import label_values, request_count, request_table
 from store.rollups.buckets import (
     Quantiles,
     Ranks,
@@ -47,6 +47,7 @@ from store.rollups.storage import StoredSketches, load_sketches, load_sums, miss
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
+from telemetry.window import Window
 
 SKETCHES_AT_ONCE = 120
 """Number of buckets whose sketches are read at a time. Reading a large fleet's day (130 MB) in one

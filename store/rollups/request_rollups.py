@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine
 
 from store.columns.request_columns import in_parts, request_columns
 from store.connections import reading
-from store.queries import Window
 from store.rollups.buckets import (
     RollupBucket,
     known_bins,
@@ -27,6 +26,7 @@ from store.rollups.names import ALIVE_S
 from store.rollups.storage import bucket_starts, load_buckets, store_buckets
 from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
+from telemetry.window import Window
 
 AT_ONCE: Final = 100_000
 """Maximum number of requests to read at a time, about 40 MB."""

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, Engine, and_, select
 
 from store import dialects
 from store.connections import reading
-from store.queries import Window
 from store.rollups.counter_spans import CounterSpans, SpanOwners, end_to_end, joined, of_samples
 from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, RollupSource, pending, whole_from_unix_s
 from store.rollups.plan import down, neighbours, up
 from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, SampleKind, first_of, last_of
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
+from telemetry.window import Window
 
 BY_MINUTES_S: Final = 2 * DAY_S
 """Windows longer than this are read from rollups per hour. Idle energy can be computed only from

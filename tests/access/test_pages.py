@@ -16,7 +16,7 @@ from analysis.compare.deploys import Deploy
 from analysis.compare.server_changes import ServerChange
 from analysis.counterfactual import replay_process
 from analysis.sign_in_file import SignIn
-from store.queries import Window
+from telemetry.window import Window
 from tests.access.fleet import Fleet
 from tests.access.scanning import leaks
 from tests.ui.opening import APP

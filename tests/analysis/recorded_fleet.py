@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from simulator.dataset import Dataset, run
 from simulator.fleet_config import FleetConfig
-from store.queries import Window
+from telemetry.window import Window
 
 
 def simulated_window(seconds: int, **about: Any) -> tuple[Dataset, Window]:

@@ -4,8 +4,8 @@ from analysis.explain import joined_evidence, windows_of
 from diagnosis.inputs.arrow import servers_of
 from diagnosis.question import Metric, Question, Span
 from store.columns.evidence import EvidenceRows
-from store.queries import Window
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 S = 10**9
 HOUR = 3_600 * S

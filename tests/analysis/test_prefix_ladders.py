@@ -20,8 +20,8 @@ from simulator.conversations import Conversations
 from simulator.dataset import Dataset, run
 from simulator.fleet_config import FleetConfig, Router
 from simulator.workload import Workload
-from store.queries import Window
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
+from telemetry.window import Window
 
 SECONDS = 120
 ENGINE = EngineConfig(max_num_seqs=64, num_gpu_blocks=12_000)

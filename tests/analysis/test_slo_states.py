@@ -7,8 +7,8 @@ from alerts.notify.message import Transition, dumps
 from analysis.slo_states import slo_states
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import Notification, store_notifications
-from store.queries import Window
 from store.writer import Writer
+from telemetry.window import Window
 from tests.alerts.conftest import START_NS, default_objective, request_rows
 
 START_S = START_NS // 10**9

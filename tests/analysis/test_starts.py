@@ -14,9 +14,9 @@ from analysis.starts import (
     answer_starts,
     slow_first_requests,
 )
-from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.cold_starts import START_NS, cold_start
 
 S = 10**9

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from analysis.stats import StatsQuestion, answer_stats, group_stats
 from store.database import open_database
-from store.queries import Window
 from telemetry.requests import STORED_LATENCIES, Outcome
+from telemetry.window import Window
 
 
 @given(

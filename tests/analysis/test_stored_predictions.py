@@ -21,9 +21,9 @@ from analysis.what_if import WhatIfAnswer
 from analysis.window_replay import METRICS
 from replay.engine_config import EngineConfig
 from store.predictions import Prediction, predictions
-from store.queries import Window
 from store.writer import Writer
 from telemetry.starts import Argument, EngineStart, written
+from telemetry.window import Window
 
 BEFORE, AFTER = Window(1_000, 2_000), Window(2_000, 3_000)
 REPORTED = dict(EngineConfig().arguments())

@@ -10,11 +10,11 @@ from alerts.openslo.reader import OBJECTIVES, load
 from analysis.cost import SECOND_NS, sustained_rate
 from store.billing.billed_requests import billed_requests
 from store.database import open_database
-from store.queries import Window
 from store.retention import delete_older_rollups
 from store.rollups.tables import HOUR_S
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 
 START_S = 1_763_634_000
 LENGTH_S = 1_200

@@ -11,8 +11,8 @@ from replay.mooncake import MooncakeWriter, read_mooncake
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
 from store.writer import Writer
+from telemetry.window import Window
 
 BLOCK = 16
 CONFIG = FleetConfig(duration_s=120.0, seed=5, workload=Workload(rate_per_s=5.0))

@@ -19,7 +19,7 @@ from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset
 from simulator.fault import SimulatedFault
 from simulator.workload import Workload
-from store.queries import Window
+from telemetry.window import Window
 from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 UNCHANGED = Edits()

@@ -10,10 +10,10 @@ from analysis.compare.question import CompareError
 from analysis.track_record import TrackRecord, track_record
 from store.database import open_database
 from store.predictions import Prediction, store_prediction
-from store.queries import Window
 from store.replicas.engine_starts import in_force
 from store.writer import Writer
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from tests.analysis.compare.two_windows import AFTER, START_S, store_deploy
 
 NOW_NS = AFTER.to_unix_ns

@@ -13,10 +13,10 @@ from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.columns.evidence import EvidenceCache, evidence
-from store.queries import Window
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline, Source
+from telemetry.window import Window
 
 BEGAN_S = 1_790_000_000
 HANG_S, NOW_S = 220.0, 340.0

@@ -26,8 +26,8 @@ from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fault import SimulatedFault
 from simulator.workload import Workload
-from store.queries import Window
 from telemetry.starts import read, written
+from telemetry.window import Window
 from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 SECONDS = 150

@@ -11,7 +11,7 @@ from replay.edits import Edits
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
+from telemetry.window import Window
 from tests.analysis.recorded_fleet import recorded_window, simulated_window
 
 SECONDS = 120

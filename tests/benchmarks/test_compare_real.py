@@ -36,7 +36,7 @@ from benchmarks._compare_windows import (
 )
 from benchmarks.compare_real import CHANGES, main
 from rig.faults.recording import RecordedInterval
-from store.queries import Window
+from telemetry.window import Window
 
 WORSE, BETTER = CompareVerdict.WORSE, CompareVerdict.BETTER
 NO_WORSE, UNDECIDED = CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED

@@ -8,9 +8,9 @@ from cost.pricing import Pricing
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
+from telemetry.window import Window
 
 
 def test_the_table_has_measured_and_modelled_values_and_the_cost(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from cli.commands.what_if import what_if
 from collector.server import Collector
 from collector.testing import running
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.cli.instrumented_application import (
     RETRIEVAL_S,
     TOOL_S,

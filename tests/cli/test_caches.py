@@ -19,12 +19,13 @@ from collector.server import Collector
 from collector.testing import running
 from exporters.prometheus import PrometheusExporter
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.requests.network_time import networks
 from store.retention import delete_older
 from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.cache_spans import CALL, HEADER, HTTP, SHAPES, message, of_every_cache, span
 from tests.cli.busy_engine import samples, start
 from tests.cli.output import START_S, printed

@@ -10,12 +10,12 @@ from sqlalchemy import Engine
 from analysis.joined.stats import answer_joined_stats
 from analysis.stats import StatsQuestion
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry import starts
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from tests.cli.conftest import START_S
 from tests.cli.output import objects
 from tests.store.joined.rows import decode, prefill

@@ -33,7 +33,7 @@ from diagnosis.explanation import (
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
-from store.queries import Window
+from telemetry.window import Window
 
 S = 1_000_000_000
 NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC

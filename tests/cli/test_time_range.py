@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.options.time_range import instant_ns, window
-from store.queries import Window
 from telemetry.time_text import moment
+from telemetry.window import Window
 
 S = 1_000_000_000
 NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC

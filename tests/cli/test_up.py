@@ -24,8 +24,9 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from cli.main import tailspan
 from rig.program import FREE_PORTS, PATIENCE_S, Program, Tailspan, tailspan_command
 from store.database import open_database
-from store.queries import Window, request_count, request_table
+from store.queries import request_count, request_table
 from telemetry.requests import RequestTimeline, Source
+from telemetry.window import Window
 
 RunUp = Callable[..., Tailspan]
 MakeSpan = Callable[..., ReadableSpan]

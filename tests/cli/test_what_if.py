@@ -24,9 +24,9 @@ from simulator.workload import Workload
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.predictions import predictions
-from store.queries import Window
 from store.writer import Writer
 from telemetry.starts import read, written
+from telemetry.window import Window
 
 SECONDS = 150
 CONFIG = FleetConfig(

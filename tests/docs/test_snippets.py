@@ -35,11 +35,11 @@ from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
-from store.queries import Window
 from store.writer import Writer
 from telemetry.application_operations import NAMED
 from telemetry.fields import STATS, attribute, fields_of
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.docs.test_site import PAGES, ROOT
 
 FENCED: Final = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

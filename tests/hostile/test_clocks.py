@@ -15,10 +15,11 @@ from collector.testing import running
 from server.retention_task import RetentionPeriods, begin, retain
 from store.alerting.incidents import evaluated_until, read_incidents
 from store.database import open_database
-from store.queries import Window, request_count, request_table
+from store.queries import request_count, request_table
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.hostile.otlp_messages import S, record, send_spans
 
 MINUTE_S = 60

@@ -35,13 +35,14 @@ from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
 from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import MAX_ENGINES, RooflineMetrics
 from store.database import open_database
-from store.queries import Window, request_table, sample_table
+from store.queries import request_table, sample_table
 from store.replicas.engine_starts import UNSEEN_NS, delete_starts, in_force
 from store.retention import delete_older
 from store.schema import STARTS
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MAX_TRACKED
+from telemetry.window import Window
 from tests.hostile.otlp_messages import S, post, record, samples, send_spans, spans, start
 
 NOW_NS: Final = 1_790_000_000 * S

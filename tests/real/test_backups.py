@@ -26,11 +26,11 @@ from rig.postgresql import PostgreSQL
 from rig.program import Program, Tailspan, tailspan_command
 from rig.sender import Senders
 from store.database import open_database
-from store.queries import Window
 from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
+from telemetry.window import Window
 from tests.real.conftest import SPANS_A_MESSAGE, Start
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -21,7 +21,8 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
         accounts), and the engine's newest sample.
     """
     from store.database import open_database
-    from store.queries import Window, request_table, sample_table
+    from store.queries import request_table, sample_table
+    from telemetry.window import Window
 
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
     now = time.time_ns()

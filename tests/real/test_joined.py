@@ -13,7 +13,8 @@ from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, EngineRole, JoinedBasis, JoinedBy, JoinedRequest
 from store.joined.read import read_joined
-from store.queries import Window, request_table
+from store.queries import request_table
+from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

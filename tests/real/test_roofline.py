@@ -18,8 +18,9 @@ from roofline.weights import gpu_weights
 from roofline.windows import windows_of
 from roofline.work import GpuWork, work_of
 from store.database import open_database
-from store.queries import Window, sample_table
+from store.queries import sample_table
 from store.replicas.engine_starts import in_force
+from telemetry.window import Window
 from tests.roofline import configs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

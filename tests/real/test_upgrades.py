@@ -38,7 +38,6 @@ from rig.prometheus_stack import wait_for
 from store import migrations
 from store.connections import writing
 from store.database import open_database
-from store.queries import Window
 from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
 from store.rollups.marks import SAMPLE_ROLLUPS, begin
@@ -47,6 +46,7 @@ from store.rollups.sample_tables import DEVICES, ENGINES
 from store.rollups.tables import BINS, MARKS, MINUTE_S, ROLLUPS, STATE
 from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.gpus import GpuSample, GpuSource
+from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 

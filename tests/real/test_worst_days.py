@@ -13,10 +13,10 @@ from sqlalchemy import func, select
 from rig.postgresql import PostgreSQL
 from rig.sender import Senders
 from store.database import open_database
-from store.queries import Window
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
+from telemetry.window import Window
 from tests.real.conftest import SPANS_A_MESSAGE, Start
 
 pytestmark = pytest.mark.real

@@ -13,13 +13,14 @@ from server import retention_task
 from server.retention_task import RetentionPeriods, RetentionTask, begin, retain
 from store.database import open_database
 from store.leases import Leases
-from store.queries import Window, request_count
+from store.queries import request_count
 from store.retention import delete_older, deleted_until_unix_ns, newest_unix_ns
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
+from telemetry.window import Window
 from tests.conftest import a_request
 
 S = 10**9

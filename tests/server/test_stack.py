@@ -20,11 +20,12 @@ from server.stack import MAX_NAMED, UNNAMED_SERVER, KnownReplicas, Ports, Stack
 from store import dialects
 from store.alerting.notifications import read_notifications
 from store.connections import writing
-from store.queries import Window, request_count
+from store.queries import request_count
 from store.rollups.names import EXPORTED_TENANT
 from store.rollups.tables import NAMES
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline, Source
+from telemetry.window import Window
 
 FREE = Ports(0, 0, 0, 0)
 DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1'

@@ -18,7 +18,6 @@ from store.queries import (
     GPU_COLUMNS,
     REQUEST_COLUMNS,
     SAMPLE_COLUMNS,
-    Window,
     gpu_table,
     request_table,
     sample_table,
@@ -26,6 +25,7 @@ from store.queries import (
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.simulator.conftest import TinyCollector
 
 START_UNIX_NS = 1_790_000_000 * 10**9

@@ -6,11 +6,12 @@ from sqlalchemy import Engine
 
 from store.cache_lookups import lookup_count, models_of_calls, newest_lookups
 from store.columns.request_columns import request_columns
-from store.queries import Window, request_count, request_table
+from store.queries import request_count, request_table
 from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
 from telemetry.requests import Basis, RequestTimeline, Source
+from telemetry.window import Window
 from tests.store.conftest import put
 
 Row = Callable[..., RequestTimeline]

@@ -6,12 +6,13 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from store.clock_corrections import CORRECTIONS
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.retention import delete_older
 from store.schema import OPERATIONS
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import put
 
 SECOND_NS = 10**9

@@ -11,9 +11,10 @@ import pytest
 
 from store.database import DEFAULT_URL, default_url, open_database
 from store.errors import DatabaseMissing, StoreError, StoreUnavailable
-from store.queries import Window, newest_unix_ns, request_table
+from store.queries import newest_unix_ns, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import SYNCHRONOUS, put
 
 
@@ -83,8 +84,8 @@ from sqlalchemy import select
 from store.columns.request_columns import request_columns
 from store.connections import read_columns
 from store.database import open_database
-from store.queries import Window
 from store.schema import REQUESTS
+from telemetry.window import Window
 engine = open_database({url!r}, create=False)
 print(request_columns(engine, Window(0, 2**63 - 1), ["replica"]).num_rows, "requests")
 columns = pa.schema([("replica", pa.string())])

@@ -10,7 +10,6 @@ from sqlalchemy import BigInteger, Double, Engine, create_engine, literal, selec
 from store.errors import StoreUnavailable
 from store.queries import (
     BATCH_ROWS,
-    Window,
     gpu_table,
     label_values,
     newest_request_unix_ns,
@@ -25,6 +24,7 @@ from store.queries import (
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample, GpuSource
 from telemetry.requests import Outcome, RequestTimeline, Source, tpot_s
+from telemetry.window import Window
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S

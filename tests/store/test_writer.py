@@ -17,18 +17,13 @@ from sqlalchemy import Engine, event
 from store.database import open_database
 from store.errors import RowRefused, StoreBusy, StoreUnavailable
 from store.migrations import STATE, TELEMETRY
-from store.queries import (
-    Window,
-    gpu_table,
-    request_count,
-    request_table,
-    sample_table,
-)
+from store.queries import gpu_table, request_count, request_table, sample_table
 from store.requests.best_source import BEST
 from store.writer import GATHERED_ROWS, Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
+from telemetry.window import Window
 from tests.store.conftest import Databases
 
 EVER = Window(-(2**63), 2**63 - 1)

@@ -23,11 +23,12 @@ from rig.ports import free_port
 from server.explorer_launch import launch
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart, written
+from telemetry.window import Window
 from tests.replaying import answer_here
 from tests.ui.opening import APP, Open, packages_are_scanned_once
 

@@ -38,10 +38,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 from analysis.compare.question import SIDES, SPLITS
 from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
-from store.queries import Window
 from store.requests.lookup import MAX_ID_CHARS as LONGEST_ID
 from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.frame.pages import BY_KEY, FIRST
 from ui.frame.view import (
     BUDGETS,

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from store.access.access import NotAllowed
 from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame import (
     command,
     controls,

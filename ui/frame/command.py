@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from analysis.slo_states import instant_s
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame.view import DECIDERS, View
 from ui.kit.request_key import RequestKey
 from ui.kit.time_bins import SECOND_NS

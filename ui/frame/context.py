@@ -9,7 +9,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.staleness import STALE_S, silence_s
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame.objectives import Objectives
 from ui.frame.pages import ExplorerPage
 from ui.frame.read_cache import catching_up, shared

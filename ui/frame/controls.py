@@ -8,9 +8,9 @@ from typing import Any, Final
 import streamlit as st
 
 from analysis.compare.question import SPLITS
-from store.queries import Window
 from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import ExplorerPage

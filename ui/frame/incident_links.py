@@ -23,7 +23,7 @@ from analysis.incident import (
 )
 from analysis.incident_answer import stored_answer
 from store.alerting.incidents import IncidentRow, read_incidents
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.instants import instant_unix_ns
 from ui.kit.time_bins import SECOND_NS

@@ -9,7 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 import streamlit as st
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame import navigation
 from ui.frame.context import Context
 from ui.frame.navigation import choice

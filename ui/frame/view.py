@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from analysis.budget.budget_file import PRESETS
-from store.queries import Window
 from telemetry.durations import parse_ns
+from telemetry.window import Window
 from ui.frame.pages import FIRST
 from ui.kit.replica_measures import FIRST_MEASURE
 from ui.kit.request_key import RequestKey

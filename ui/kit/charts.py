@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import colours, wording
 from ui.kit.columns import FloatArray, IntArray
 from ui.kit.percentiles import Percentiles

@@ -10,7 +10,8 @@ from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import counts_between
 from alerts.expression import And, FieldComparison
 from alerts.objectives import GoodEvents, Goodput
-from store.queries import Window, request_count
+from store.queries import request_count
+from telemetry.window import Window
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import tzinfo
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import wording
 
 

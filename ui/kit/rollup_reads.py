@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.rollups.buckets import RollupSums
 from store.rollups.queries import Rollups, rollups
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.kit import phases
 from ui.kit.columns import FloatArray, IntArray
 from ui.kit.percentiles import (

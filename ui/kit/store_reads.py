@@ -13,15 +13,11 @@ from analysis.compare.question import VERSION
 from analysis.compare.versions import versions_in
 from store.access.access import NotAllowed
 from store.errors import DatabaseMissing, StoreError
-from store.queries import (
-    Window,
-    label_values,
-    request_table,
-    simulated,
-)
+from store.queries import label_values, request_table, simulated
 from store.requests.lookup import find_requests
 from store.rollups.queries import rolled_label_values, rollups
 from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.window import Window
 from ui.kit import phases
 from ui.kit.request_key import RequestKey
 

@@ -29,8 +29,8 @@ from analysis.sign_in_file import SignIn, in_force
 from collector.listen.host_check import AllowedHosts, HostGate, names_in
 from store.database import default_url
 from store.errors import StoreError
-from store.queries import Window
 from telemetry.addresses import is_loopback
+from telemetry.window import Window
 from ui.frame.app import module_of
 from ui.frame.pages import PAGES
 from ui.frame.read_cache import cached_evidence, opened

@@ -10,10 +10,10 @@ from analysis.budget.as_json import as_json
 from analysis.budget.budget import PARTS, LatencyBudget
 from analysis.budget.measured_parts import Extent, layers_of
 from analysis.budget.spending import min_requests, spend
-from store.queries import Window
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 
 START_NS = 1_763_634_000_000_000_000
 MS = 1e-3

@@ -17,8 +17,9 @@ from analysis.compare.verdict import CompareVerdict
 from cli.render import text
 from store.access.access import Access, Grant, NotAllowed
 from store.access.restricted import restricted
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
 from telemetry.requests import Outcome, RequestTimeline
+from telemetry.window import Window
 from tests.analysis.compare.two_windows import (
     AFTER,
     BEFORE,

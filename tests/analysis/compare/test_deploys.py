@@ -19,8 +19,8 @@ from analysis.compare.sentences import short_finding
 from analysis.compare.server_changes import ServerChange
 from analysis.compare.verdict import CompareVerdict
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
+from telemetry.window import Window
 from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import AFTER, START_S, opened, store_deploy
 

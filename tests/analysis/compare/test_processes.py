@@ -12,9 +12,9 @@ from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.verdict import CompareVerdict
 from simulator.dataset import Dataset
 from store.database import open_database
-from store.queries import Window
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import SECONDS, START_S, put, simulated
 

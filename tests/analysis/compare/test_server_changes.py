@@ -6,10 +6,10 @@ import pytest
 
 from analysis.compare.server_changes import STALE_NS, change_of, server_change
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 
 def start(replica: str, at_s: int, config: str = "a", version: str = "0.32.0") -> EngineStart:

@@ -13,9 +13,9 @@ from simulator.dataset import Dataset, run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry.starts import read, written
+from telemetry.window import Window
 
 START_S = 1_763_634_000
 SECONDS = 180

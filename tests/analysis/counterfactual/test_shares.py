@@ -35,7 +35,7 @@ from simulator.fault import SimulatedFault
 from simulator.faults import world_of
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.queries import Window
+from telemetry.window import Window
 
 BEGAN_S = LEAD_S + 120
 ENDED_S = BEGAN_S + 120

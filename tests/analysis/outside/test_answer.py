@@ -15,9 +15,9 @@ from analysis.outside.as_json import as_json
 from analysis.outside.outside import answer_outside
 from store import probes as store_probes
 from store.database import open_database
-from store.queries import Window
 from telemetry.probes import Probe, ProbeOutcome
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.analysis.outside.probed import (
     LENGTH_S,
     NETWORK_S,

@@ -8,7 +8,7 @@ from cli.main import COMMANDS
 from cli.questions.declared import questions
 from cli.questions.explorer_pages import PAGES, page_link
 from cli.questions.openapi import document
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame.address import parse
 from ui.frame.pages import BY_KEY
 from ui.frame.view import View

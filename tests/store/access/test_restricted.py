@@ -37,7 +37,6 @@ from store.connections import read_columns
 from store.database import open_database
 from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.queries import (
-    Window,
     label_values,
     request_count,
     request_schema,
@@ -49,6 +48,7 @@ from store.schema import LOOKUPS, REQUESTS
 from store.writer import Writer
 from telemetry.cache_lookups import CacheLookup, CacheResult
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 from tests.store.conftest import put
 
 WINDOW = Window(0, 10**18)

@@ -13,7 +13,6 @@ from simulator.fleet_config import FleetConfig
 from store import dialects
 from store.billing.billing_data import read_billing_data
 from store.connections import writing
-from store.queries import Window
 from store.retention import delete_older
 from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import SAMPLE_ROLLUPS
@@ -21,6 +20,7 @@ from store.writer import Writer
 from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import put
 
 Requests = Callable[..., RequestTimeline]

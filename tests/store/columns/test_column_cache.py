@@ -9,10 +9,11 @@ from store.columns import evidence as evidences
 from store.columns.column_cache import CHUNK_NS, ColumnCache
 from store.columns.evidence import EvidenceCache, EvidenceColumns, evidence
 from store.connections import writing
-from store.queries import GPU_COLUMNS, SAMPLE_COLUMNS, Window, request_table
+from store.queries import GPU_COLUMNS, SAMPLE_COLUMNS, request_table
 from store.schema import REQUESTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
+from telemetry.window import Window
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import Engine
 
 from store.columns import downsampled
-from store.queries import Window
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import put
 
 START_NS = 1_763_634_000_000_000_000

@@ -15,9 +15,10 @@ from store.columns.adbc_client import ColumnReader
 from store.columns.request_columns import encoded_schema, request_columns, slow_because
 from store.database import open_database
 from store.errors import NotQuick, StoreUnavailable
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from telemetry.window import Window
 from tests.store.conftest import put
 
 S = 1_000_000_000

@@ -12,11 +12,12 @@ from store.joined.prefill_engines import known_roles
 from store.joined.read import joined_request_of, read_joined
 from store.joined.roles import ARGUMENT
 from store.joined.user_requests import COLUMNS, user_requests
-from store.queries import Window, request_table
+from store.queries import request_table
 from telemetry import starts
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from tests.store.conftest import put
 from tests.store.joined.rows import START_NS, S, decode, prefill
 

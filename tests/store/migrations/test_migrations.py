@@ -21,9 +21,10 @@ from store.errors import DatabaseMissing, StoreError
 from store.migrations import STATE, TELEMETRY, Schema, alembic_config
 from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.migrations.drift import drift
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.state import state_of
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import put
 
 EVER = Window(0, 2**63 - 1)

@@ -15,9 +15,10 @@ from store import migrations
 from store.database import folder, open_database
 from store.errors import StoreError, StoreUnavailable
 from store.migrations import STATE, TELEMETRY, Schema, alembic_config, upgrade_schema
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.window import Window
 
 EVER = Window(0, 2**63 - 1)
 

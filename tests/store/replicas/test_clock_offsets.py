@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from store.queries import Window
 from store.replicas.clock_offsets import _bounds_s, offsets
 from store.requests.client_reports import ClientReport, Reports
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 
 SECOND_NS = 10**9
 START_NS = 1_763_634_000 * SECOND_NS

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import Engine
 
 from store.errors import RowRefused
-from store.queries import Window, gpu_table
+from store.queries import gpu_table
 from store.replicas.engine_starts import (
     MAX_OF_REPLICA,
     MAX_UNSEEN,
@@ -22,6 +22,7 @@ from store.rollups.tables import MINUTE_S
 from store.simulation_removal import delete_simulation
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 
 START_NS = 1_763_634_000_000_000_000
 

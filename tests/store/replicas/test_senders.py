@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from store.queries import Window
 from store.replicas.senders import names
 from telemetry.engines import EngineSample
+from telemetry.window import Window
 
 Samples = Callable[..., EngineSample]
 Write = Callable[..., None]

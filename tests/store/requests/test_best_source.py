@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.queries import Window, label_values, request_count, request_table
+from store.queries import label_values, request_count, request_table
 from store.requests.network_time import networks
 from telemetry.requests import Basis, RequestTimeline, Source
+from telemetry.window import Window
 
 Row = Callable[..., RequestTimeline]
 Write = Callable[..., None]

@@ -3,10 +3,10 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from store.queries import Window
 from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import MAX_IN_SQL
 from telemetry.requests import Basis, RequestTimeline, Source
+from telemetry.window import Window
 
 START_NS = 1_763_634_000 * 10**9
 WINDOW = Window(START_NS, START_NS + 600 * 10**9)

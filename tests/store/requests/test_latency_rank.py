@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from store.queries import Window
 from store.requests.latency_rank import LatencyRank, latency_ranks
 from telemetry.requests import Outcome, RequestTimeline
+from telemetry.window import Window
 
 START_NS = 1_763_634_000_000_000_000
 ALL = Window(START_NS, START_NS + 100 * 10**9)

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
-from store.queries import Window
 from store.requests.operations import MAX_IN_SQL, operations_of
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
 from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
+from telemetry.window import Window
 from tests.store.conftest import put
 
 AT_NS = 1_763_634_000_000_000_000

@@ -15,7 +15,6 @@ from cost.uptime import Hour, uptime_of
 from store import dialects
 from store.billing.billing_data import read_billing_data
 from store.connections import writing
-from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
 from store.rollups.bucket_builder import build_marked
@@ -28,6 +27,7 @@ from store.simulation_removal import delete_simulation
 from telemetry.billing_data import COEFFICIENTS, WORK
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.window import Window
 
 S = 10**9
 START_S = 1_763_632_800

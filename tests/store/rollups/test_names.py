@@ -16,7 +16,6 @@ from store import dialects
 from store.access.access import Access, Grant
 from store.access.restricted import restricted
 from store.connections import writing
-from store.queries import Window
 from store.rollups import label_sets as label_sets_module
 from store.rollups import names as names_module
 from store.rollups.bucket_builder import build_marked
@@ -42,6 +41,7 @@ from store.rollups.tables import (
 )
 from telemetry.requests import RequestTimeline
 from telemetry.sketches import IntArray
+from telemetry.window import Window
 
 S = 1_000_000_000
 START_S = 1_763_632_800

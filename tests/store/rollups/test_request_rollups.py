@@ -15,7 +15,7 @@ from store import dialects
 from store.columns.request_columns import request_columns
 from store.connections import writing
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import queries, request_rollups
 from store.rollups.bucket_builder import build_marked
@@ -29,6 +29,7 @@ from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
 from store.simulation_removal import delete_simulation
 from telemetry.quantiles import quantile
 from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+from telemetry.window import Window
 from tests.store.conftest import put
 
 S = 1_000_000_000

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.compare.question import SPLITS
-from store.queries import Window
 from store.requests.lookup import MAX_ID_CHARS
+from telemetry.window import Window
 from ui.frame import address
 from ui.frame.pages import BY_KEY
 from ui.frame.view import (

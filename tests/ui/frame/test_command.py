@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cli.main import tailspan
 from cli.options.time_range import instant_ns
-from store.queries import Window
+from telemetry.window import Window
 from tests.ui.opening import HOSTILE, Database, Open, markup
 from ui.frame.command import command, utc
 from ui.frame.pages import PAGES

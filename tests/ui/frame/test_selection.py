@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from store.queries import Window
+from telemetry.window import Window
 from tests.ui.opening import Open, address, markup
 from ui.frame import selection
 

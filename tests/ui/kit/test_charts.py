@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
+from telemetry.window import Window
 from tests.ui.conftest import make_fleet
 from ui.kit import charts, colours, percentiles, phases, time_bins
 from ui.kit.columns import floats, instants

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import wording
 from ui.kit.charts import over_time
 from ui.kit.downloads import cell, csv_of

@@ -1,7 +1,7 @@
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import picture
 
 AT_NS = 1_763_634_000 * 10**9

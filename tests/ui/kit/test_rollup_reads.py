@@ -7,10 +7,11 @@ import pytest
 from sqlalchemy import Engine
 
 from store.database import open_database
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.retention import delete_older
 from store.rollups.bucket_builder import build_marked
 from telemetry.requests import LATENCIES
+from telemetry.window import Window
 from tests.ui.conftest import fill, make_fleet
 from ui.kit import percentiles, phases, rollup_reads, store_reads
 from ui.kit.columns import floats, instants

@@ -4,7 +4,7 @@ from typing import Any
 import pyarrow as pa
 
 from store.database import open_database
-from store.queries import Window
+from telemetry.window import Window
 from ui.views.requests.read import read_requests
 
 

@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.compare.answer import CompareAnswer, answer_compare
 from analysis.compare.question import CompareError, CompareQuestion, CompareSide
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
+from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.store_reads import is_simulated
 

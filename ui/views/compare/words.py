@@ -9,8 +9,8 @@ from analysis.compare.question import CompareSide
 from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
-from store.queries import Window
 from telemetry.printable import first_upper
+from telemetry.window import Window
 from ui.kit import wording
 from ui.kit.tables import table
 

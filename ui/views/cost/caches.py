@@ -18,8 +18,8 @@ from analysis.caches import (
     answer_caches,
 )
 from cost.prices import PriceList
-from store.queries import Window
 from telemetry.cache_lookups import CacheResult
+from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit import charts, colours, tables, wording
 from ui.kit.sections import chapter, chart, paragraph

@@ -13,7 +13,7 @@ from cost.bill import Bill
 from cost.bill_lines import BillLine
 from cost.groups import BillGroup, groups_of
 from cost.managed import BreakEven, ManagedCost
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.views.cost.read import CostStep
 

@@ -23,8 +23,8 @@ from cost.managed import BreakEven, ManagedCost, break_even, tokens_by_model
 from cost.prices import PriceList
 from cost.request_costs import RequestCosts
 from store.billing.billing_data import read_billing_data
-from store.queries import Window
 from telemetry.billing_data import BillingData
+from telemetry.window import Window
 from ui.frame.view import PAYERS
 from ui.kit.time_bins import SECOND_NS
 

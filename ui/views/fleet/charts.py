@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.kit.downloads import cell
 from ui.kit.replica_measures import MEASURES, Measure

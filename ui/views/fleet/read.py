@@ -17,12 +17,13 @@ from diagnosis.inputs.servers import Servers
 from roofline.peakfile import peaks_in_force
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
-from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
+from store.queries import SAMPLE_LABELS, newest_unix_ns
 from store.replicas.cold_starts import all_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.retention import KEEP_ROWS_NS
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from ui.kit.columns import FloatArray, IntArray, instants
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width

@@ -7,7 +7,7 @@ from typing import Final
 import plotly.graph_objects as go
 
 from analysis.outside.answer import EndpointResults, OutsideAnswer
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.views.outside.words import name
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from analysis.outside.answer import OutsideAnswer, OutsideQuestion
 from analysis.outside.outside import answer_outside
 from store.probes import newest_probe_unix_ns, probe_label_values
-from store.queries import Window
+from telemetry.window import Window
 
 MAX_OPTIONS: Final = 500
 

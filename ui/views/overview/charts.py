@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from store.queries import Window
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.kit.columns import FloatArray
 from ui.views.overview.trends import USUAL, Trend

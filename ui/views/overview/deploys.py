@@ -26,8 +26,8 @@ from analysis.compare.deploys import (
 from analysis.compare.question import CompareError
 from analysis.compare.sentences import name_of, short_finding
 from store.access.access import NotAllowed
-from store.queries import Window
 from telemetry.printable import first_upper
+from telemetry.window import Window
 from ui.frame.address import link
 from ui.frame.background import background
 from ui.frame.context import Context

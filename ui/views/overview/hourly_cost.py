@@ -10,7 +10,7 @@ from cost.bill import bill
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKBACK_NS = 120 * SECOND_NS

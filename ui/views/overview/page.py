@@ -16,7 +16,8 @@ from analysis.slo_states import SloState, burning_since_ns, most_urgent
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
+from telemetry.window import Window
 from ui.frame import no_data, selection
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds

@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
-from store.queries import Window, request_table
+from store.queries import request_table
 from store.rollups.queries import rollups
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.kit import rollup_reads
 from ui.kit.columns import FloatArray, IntArray, floats, instants
 from ui.kit.percentiles import Percentiles, per_bin

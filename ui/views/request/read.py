@@ -15,7 +15,6 @@ from diagnosis.one_request.account import LatencyAccount, account
 from store.joined.joined_request import JoinedRequest
 from store.joined.read import joined_request_of
 from store.queries import (
-    Window,
     gpu_table,
     newest_request_unix_ns,
     oldest_request_unix_ns,
@@ -26,6 +25,7 @@ from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.requests.lookup import find_requests
 from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.frame.read_cache import shared
 from ui.kit import store_reads
 from ui.kit.request_key import RequestKey

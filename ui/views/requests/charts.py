@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.kit.columns import IntArray
 from ui.kit.phases import LAYERS, Matrix

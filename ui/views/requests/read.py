@@ -8,13 +8,9 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from store.joined.read import JoinedAnswer, read_joined
-from store.queries import (
-    Window,
-    newest_unix_ns,
-    request_table,
-    sample_peaks,
-)
+from store.queries import newest_unix_ns, request_table, sample_peaks
 from store.replicas.scraped_replicas import scraped_replicas
+from telemetry.window import Window
 from ui.kit.rollup_reads import Rolled, read_rolled
 from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from store.queries import Window
 from telemetry.starts import EngineStart
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.views.root_cause.distribution import LatencyDistribution
 from ui.views.root_cause.server_state import StateLine

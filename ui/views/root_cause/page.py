@@ -16,7 +16,7 @@ from analysis.joined.explain import explain_joined
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame import incident_links, navigation, no_data, selection
 from ui.frame.address import link, request_link
 from ui.frame.context import Context

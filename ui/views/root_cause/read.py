@@ -29,7 +29,8 @@ from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
 from store.columns.evidence import EvidenceRows
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
+from telemetry.window import Window
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
 from ui.kit.columns import highest

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.objectives import GoodEvents, Objective
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import charts, colours, wording
 from ui.kit.time_bins import SECOND_NS
 

@@ -12,7 +12,8 @@ from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, worst_first
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
+from telemetry.window import Window
 from ui.frame import controls, selection
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, parse_texts, short

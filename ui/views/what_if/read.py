@@ -17,7 +17,8 @@ from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
 from replay.edits import EditError, Edits, edits_of
 from store.errors import StoreError
-from store.queries import Window, newest_unix_ns
+from store.queries import newest_unix_ns
+from telemetry.window import Window
 from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)

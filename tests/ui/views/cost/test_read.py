@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from cost.prices import DevicePrice, PriceList, PriceOrigin
 from store.database import open_database
-from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
 from store.rollups.bucket_builder import build_marked
 from store.rollups.tables import DAY_S
+from telemetry.window import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.kit.time_bins import SECOND_NS
 from ui.views.cost.read import RangeCosts, pieces, read_spending

@@ -19,8 +19,8 @@ from cost.groups import BillGroup
 from cost.managed import BreakEven, ManagedCost, TokenCounts
 from cost.pricefile import parse_prices
 from cost.prices import ManagedModel
-from store.queries import Window
 from telemetry.requests import PricedBy
+from telemetry.window import Window
 from tests.cost.making import costs_at
 from ui.frame.view import View
 from ui.kit import wording

@@ -9,11 +9,11 @@ from streamlit.testing.v1 import AppTest
 
 from store.columns import downsampled
 from store.database import open_database
-from store.queries import Window
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.starts import written
+from telemetry.window import Window
 from tests import cold_starts
 from tests.cold_starts import cold_start
 from tests.ui.conftest import fill, make_start

@@ -17,7 +17,7 @@ from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.server_changes import ServerChange
 from analysis.compare.verdict import CompareVerdict
-from store.queries import Window
+from telemetry.window import Window
 from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import SECONDS, START_S, store_deploy
 from tests.ui.conftest import fill

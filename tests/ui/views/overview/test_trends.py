@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine
 
 from store.database import open_database
-from store.queries import Window
 from store.rollups.bucket_builder import build_marked
 from telemetry.requests import Outcome
+from telemetry.window import Window
 from ui.kit import colours
 from ui.kit.downloads import csv_of
 from ui.views.overview import charts, trends

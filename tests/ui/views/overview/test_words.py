@@ -21,7 +21,7 @@ from analysis.slo_states import (
     overlapping,
 )
 from store.alerting.incidents import IncidentRow
-from store.queries import Window
+from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.slo_cards import card, windows
 from ui.kit.wording import code_html

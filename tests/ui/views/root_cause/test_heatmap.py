@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store.queries import Window
+from telemetry.window import Window
 from tests.ui.conftest import make_start
 from ui.kit import colours
 from ui.views.root_cause import heatmap

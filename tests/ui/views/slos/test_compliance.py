@@ -10,7 +10,7 @@ from alerts.evaluation.counting import store_tally
 from alerts.objectives import Goodput
 from alerts.openslo.reader import inspect_texts
 from store.database import open_database
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import colours
 from ui.views.overview.words import EXAMPLE
 from ui.views.slos import compliance

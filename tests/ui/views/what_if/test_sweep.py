@@ -6,7 +6,7 @@ import pytest
 from analysis.corrected_prediction import Predicted, Reproduced
 from analysis.what_if import PredictedAttainment, WhatIfAnswer
 from analysis.what_if_search import SweepPoint
-from store.queries import Window
+from telemetry.window import Window
 from ui.kit import colours
 from ui.kit.downloads import csv_of
 from ui.views.what_if import charts
