@@ -18,8 +18,8 @@ from sqlalchemy import Engine
 
 from store.access.restricted import access_of, restricted
 from store.database import open_database, urls
-from store.errors import StoreError
 from telemetry import child_process, pandas_import
+from telemetry.store_errors import StoreError
 
 MAX_BYTES: Final = 4 * 2**30
 """Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests

@@ -15,7 +15,6 @@ from analysis.cache_reports import one_of_each
 from cost.bill import bill
 from cost.groups import BillGroup, groups_of
 from cost.prices import PriceList
-from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
 from store.cache_lookups import CacheLookupReport, lookup_count, models_of_calls, newest_lookups
 from store.rollups.names import OTHER
@@ -23,6 +22,7 @@ from telemetry.cache_lookups import CacheResult
 from telemetry.proportions import wilson
 from telemetry.quantiles import quantile
 from telemetry.requests import Outcome, PricedBy
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")

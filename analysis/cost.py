@@ -27,12 +27,12 @@ from cost.managed import (
     tokens_by_model,
 )
 from cost.prices import PriceList
-from store.access.access import NotAllowed
 from store.alerting.slo_counts import read_counted_range
 from store.billing.billed_requests import billed_requests
 from store.billing.billing_data import BASE, read_billing_data
 from store.queries import newest_request_unix_ns
 from telemetry.billing_data import BillingCells, BillingData
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 
 RANGE_S: Final = 300

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from analysis.compare.deploys import QUANTILE, Deploy, compare_deploy, latest_deploy
 from analysis.compare.question import CompareError
 from analysis.stored_predictions import deployed, expected, of_change, replicas_of
-from store.access.access import NotAllowed
 from store.predictions import Prediction, predictions
 from store.queries import request_table
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 
 METRICS: Final = ("ttft", "tpot", "e2e")

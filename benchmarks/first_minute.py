@@ -27,8 +27,8 @@ from rig.ports import free_port  # noqa: E402
 from rig.program import Tailspan  # noqa: E402
 from store.alerting.incidents import read_overlapping  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.errors import StoreError  # noqa: E402
 from store.queries import newest_request_unix_ns  # noqa: E402
+from telemetry.store_errors import StoreError  # noqa: E402
 from ui.frame.context import Context  # noqa: E402
 from ui.frame.objectives import read_objectives  # noqa: E402
 from ui.frame.pages import BY_KEY, FIRST  # noqa: E402

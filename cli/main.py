@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 
 from cli.errors import Unreachable
-from store.errors import StoreError
 from telemetry import pandas_import
+from telemetry.store_errors import StoreError
 
 COMMANDS: Final = {
     "up": "Run the collector, the exporter and the explorer until Ctrl-C.",

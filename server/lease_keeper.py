@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from store.errors import StoreError
 from store.leases import BEAT_S, EXPIRES_S, Leases
+from telemetry.store_errors import StoreError
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S

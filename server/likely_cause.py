@@ -31,8 +31,8 @@ from analysis.incident_answer import (
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
-from store.errors import StoreError, StoreUnavailable
 from telemetry import child_process
+from telemetry.store_errors import StoreError, StoreUnavailable
 from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0

@@ -19,8 +19,9 @@ from alerts.notify.http_post import ChannelPoster
 from alerts.notify.message import Transition
 from alerts.notify.notifier import LikelyCause, Notifier
 from alerts.objectives import Objective
-from store.errors import LeaseLost, StoreError
+from store.errors import LeaseLost
 from store.leases import NOTIFICATION, Leases, LeaseTerm
+from telemetry.store_errors import StoreError
 from telemetry.tasks import Task
 
 POLL_S = 5.0

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from store.alerting.incident_answers import delete_old_answers
 from store.alerting.notifications import delete_old_notifications
-from store.errors import LeaseLost, StoreError
+from store.errors import LeaseLost
 from store.leases import RETENTION, Leases
 from store.predictions import delete_old_predictions
 from store.replicas.engine_starts import delete_starts
@@ -30,6 +30,7 @@ from store.retention import (
 from store.rollups.bucket_builder import Failed, build_some_marked
 from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
+from telemetry.store_errors import StoreError
 
 _log = logging.getLogger(__name__)
 

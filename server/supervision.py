@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from store.errors import StoreError
+from telemetry.store_errors import StoreError
 from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0

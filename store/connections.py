@@ -12,8 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from store import dialects
 from store.access.restricted import rewritten
-from store.errors import StoreUnavailable
 from store.state import is_separate_state
+from telemetry.store_errors import StoreUnavailable
 
 
 class Fence(Protocol):

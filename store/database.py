@@ -11,15 +11,14 @@ from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from store import dialects, migrations
-from store.access.access import NotAllowed
 from store.access.restricted import READER, restricted
 from store.dialects import FORMS, Dialect
-from store.errors import DatabaseMissing, StoreError
 from store.migrations import STATE, TELEMETRY, Schema
 from store.sqlite_uri import in_writable_folder
 from store.state import attach, separate_state, state_of
 from store.state_copy import link_state
 from store.state_link import check_not_linked, check_reader, read_link
+from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
 
 ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
 STATE_ENVIRONMENT_KEY = "TAILSPAN_STATE_URL"
@@ -155,7 +154,7 @@ class _Opening(NamedTuple):
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """Close the connections on an error, and raise an error of `store.errors`."""
+        """Close the connections on an error, and raise an error of `telemetry.store_errors`."""
         try:
             yield
         except DatabaseMissing as error:

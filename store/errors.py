@@ -1,22 +1,11 @@
-"""The store's errors."""
-# ruff: noqa: N818 -- names such as StoreBusy state the condition; only the base class ends with
-# Error
+"""The store's errors for its callers in Tailspan. Users see those of `telemetry.store_errors`."""
+# ruff: noqa: N818 -- names such as StoreBusy state the condition
 
-
-class StoreError(Exception):
-    """The store cannot do what the caller requested. The message states what is allowed."""
-
-
-class DatabaseMissing(StoreError):
-    """There is no database to read."""
+from telemetry.store_errors import StoreError
 
 
 class StoreBusy(StoreError):
     """The writer's queue is full. Submit the rows again later."""
-
-
-class StoreUnavailable(StoreError):
-    """The database cannot be used now, for example because the disk is full. Try again later."""
 
 
 class LeaseLost(StoreError):

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Engine, Table, inspect, select
 from store import dialects
 from store.alerting.notifications import NOTIFICATIONS
 from store.connections import reading, store_errors
-from store.errors import StoreError
 from store.leases import LEASES, now_unix_ms
 from store.schema import STATE_METADATA
 from store.state_link import (
@@ -23,6 +22,7 @@ from store.state_link import (
     store_identity,
     store_link,
 )
+from telemetry.store_errors import StoreError
 
 _AT_ONCE: Final = 10_000
 

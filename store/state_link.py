@@ -12,8 +12,8 @@ from sqlalchemy import Boolean, Column, Connection, Engine, Table, Text, insert,
 
 from store import dialects
 from store.connections import reading, writing
-from store.errors import StoreError
 from store.schema import METADATA, STATE_METADATA
+from telemetry.store_errors import StoreError
 
 LINK = Table(
     "state_link",

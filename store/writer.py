@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from store import dialects
 from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
 from store.clock_corrections import apply_trace_clock_corrections
-from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
+from store.errors import RowRefused, StoreBusy
 from store.probes import LONGEST_S
 from store.requests.in_flight import remove_ended, store_reports
 from store.rollups.marks import REQUEST_ROLLUPS, SAMPLE_ROLLUPS, mark_minutes
@@ -56,6 +56,7 @@ from telemetry.probes import WAIT_PARTS, Probe
 from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
+from telemetry.store_errors import StoreError, StoreUnavailable
 from telemetry.tasks import Task
 
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]

@@ -25,8 +25,8 @@ from store.database import (
     check_upgradable,
     database_file,
 )
-from store.errors import StoreError
 from store.private_files import FILE_MODE, FOLDER_MODE, obstacle, restrict_modes
+from telemetry.store_errors import StoreError
 
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""

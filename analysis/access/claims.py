@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from analysis.access.roles_file import AccessRole, Roles
-from store.access.access import Access
+from telemetry.access import Access
 
 MAX_VALUES: Final = 1_000
 """Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups. If a person has

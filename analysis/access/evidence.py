@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 from alerts.expression import comparisons
 from alerts.objectives import GoodEvents, Objective
 from analysis.access.visible_objectives import visible_objectives
-from store.access.access import NotAllowed
 from store.access.restricted import access_of, is_masked
+from telemetry.store_errors import NotAllowed
 
 _NAMES = frozenset({"tenant", "model", "lora", "route"})
 

@@ -10,8 +10,8 @@ from alerts import groups
 from alerts.evaluation.group_places import expanded
 from alerts.expression import FieldComparison, conjuncts
 from alerts.objectives import GoodEvents, GoodProbes, Objective
-from store.access.access import Access
 from store.access.restricted import access_of, restricted
+from telemetry.access import Access
 
 
 def restricted_with_objectives(

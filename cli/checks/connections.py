@@ -32,8 +32,8 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Chec
     """
     from store.columns.request_columns import slow_because
     from store.database import masked_url, open_database
-    from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
+    from telemetry.store_errors import DatabaseMissing, StoreError
 
     engine = None
     try:
@@ -70,8 +70,8 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Chec
 def _state(engine: Engine) -> CheckFinding | None:
     from store.alerting.incidents import read_overlapping
     from store.database import masked_url
-    from store.errors import StoreUnavailable
     from store.state import separate_state
+    from telemetry.store_errors import StoreUnavailable
 
     state = separate_state(engine)
     if state is None:

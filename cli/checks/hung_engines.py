@@ -24,7 +24,7 @@ UNFINISHED: Final = (
 def steps(url: str | None) -> Iterator[CheckFinding]:
     """Yield a finding for each replica that hangs. If no replica hangs, yield one finding."""
     from store.database import open_database
-    from store.errors import StoreError
+    from telemetry.store_errors import StoreError
 
     engine = None
     try:

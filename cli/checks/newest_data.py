@@ -17,8 +17,8 @@ def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -
     database.
     """
     from store.database import open_database
-    from store.errors import StoreError
     from store.queries import newest_unix_ns
+    from telemetry.store_errors import StoreError
 
     engine = None
     try:

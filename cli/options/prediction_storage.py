@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cli.options.question import Selection
-from store.errors import StoreError
+from telemetry.store_errors import StoreError
 
 if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer

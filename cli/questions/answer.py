@@ -16,8 +16,7 @@ from cli.questions.declared import MAX_LINES, as_parameters, questions
 from cli.questions.reader import EVERYTHING, Reader, reading_as
 from cli.questions.refusal import QuestionRefused, refusal_of
 from cli.questions.row_limit import check_rows, limited
-from store.access.access import NotAllowed
-from store.errors import StoreError
+from telemetry.store_errors import NotAllowed, StoreError
 
 MAX_CHARACTERS: Final = 16 * 2**20
 """Maximum characters of an answer. An answer stays in memory while the client reads it."""

@@ -13,9 +13,9 @@ from alerts.openslo.reader import ENVIRONMENT_KEY, OBJECTIVES, load
 from analysis.access.audit_log import Interface, audit_log
 from analysis.access.visible_objectives import restricted_with_objectives
 from analysis.compare.question import SIDES
-from store.access.access import Access
 from store.access.restricted import READER, access_of
 from store.database import open_database
+from telemetry.access import Access
 
 _OF_ONE: Final = ("request_id", "trace_id", "span_id")
 _FILTERS: Final = ("where", *(f"{side}-where" for side in SIDES))

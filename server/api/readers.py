@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from analysis.access.roles_file import AccessRole, Roles
 from collector.listen.bearer_tokens import HOLDER, Holder
-from store.access.access import Access
+from telemetry.access import Access
 
 
 class NotAReader(Exception):  # noqa: N818
@@ -25,7 +25,7 @@ class Readers:
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
         """The identity of the reader, and what the reader may see.
 
-        `who` is the reader's name, and `grants` are from `store.access.access`. Without grants, the
+        `who` is the reader's name, and `grants` are from `telemetry.access`. Without grants, the
         reader may see everything. `scope` is None for a request over standard input.
 
         Raises:

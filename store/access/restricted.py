@@ -26,9 +26,10 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ClauseElement, ColumnClause
 from sqlalchemy.sql.selectable import TableClause, TextualSelect
 
-from store.access.access import Access, NotAllowed
 from store.access.tables import MASKED, RAW, RULES, masked
 from store.state import separate_state, use_state
+from telemetry.access import Access
+from telemetry.store_errors import NotAllowed
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)

@@ -17,9 +17,9 @@ from sqlalchemy import (
     select,
 )
 
-from store.access.access import OTHERS, Access, Grant
 from store.rollups.tables import GROUPINGS
 from store.schema import IN_FLIGHT, REQUESTS, STARTS
+from telemetry.access import OTHERS, Access, Grant
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"

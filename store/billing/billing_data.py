@@ -5,7 +5,6 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from store.access.access import NotAllowed
 from store.access.restricted import access_of
 from store.billing.billed_requests import billed_requests
 from store.replicas.engine_starts import in_force, starts_between
@@ -15,6 +14,7 @@ from store.rollups.sample_rollups import known_from_unix_s, read_counter_spans
 from store.rollups.tables import LABELS
 from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, GpuEnergySpans
 from telemetry.starts import MAX_LOADING_S
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 
 BASE: Final = ("replica", "outcome", "model")

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
 from store.dialects.bulk import Insert
-from store.errors import StoreError
 from telemetry.installing import MissingExtra, require
+from telemetry.store_errors import StoreError
 from telemetry.tasks import Task
 
 

@@ -30,7 +30,8 @@ from sqlalchemy.exc import ArgumentError
 
 from store.dialects import clickhouse_tables as tables
 from store.dialects.bulk import Insert, arrow_schema
-from store.errors import NotQuick, StoreError
+from store.errors import NotQuick
+from telemetry.store_errors import StoreError
 from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")

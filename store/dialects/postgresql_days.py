@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, Table
 
 from store.connections import reading, writing
-from store.errors import StoreUnavailable
+from telemetry.store_errors import StoreUnavailable
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30

@@ -36,8 +36,8 @@ from sqlalchemy.pool import NullPool
 from store import private_files
 from store.columns.adbc_client import ColumnReader
 from store.dialects.bulk import Insert
-from store.errors import DatabaseMissing, StoreError
 from store.sqlite_uri import in_writable_folder, read_only_uri
+from telemetry.store_errors import DatabaseMissing, StoreError
 from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")

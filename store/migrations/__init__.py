@@ -29,9 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from store import dialects
-from store.errors import DatabaseMissing, StoreError
 from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.migrations.older_versions import announce, exclude, read_oldest, store_oldest
+from telemetry.store_errors import DatabaseMissing, StoreError
 
 FOLDER: Final = Path(__file__).parent
 

@@ -13,11 +13,12 @@ from sqlalchemy import Connection, Engine
 
 from store import dialects
 from store.connections import writing
-from store.errors import LeaseLost, StoreError
+from store.errors import LeaseLost
 from store.rollups.marks import RollupSource, begin, mark, marked, unmark, whole_from_unix_s
 from store.rollups.request_rollups import RequestRollups
 from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
+from telemetry.store_errors import StoreError
 
 LAG_S: Final = 60
 """Time to wait for late rows after the end of a bucket."""

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Column, Connection, Engine, func, select
 
-from store.access.access import Access
 from store.access.restricted import access_of
 from store.access.tables import visible_groupings
 from store.connections import reading
@@ -45,6 +44,7 @@ from store.rollups.names import OTHER
 from store.rollups.plan import RollupPlan, neighbours, plan
 from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
+from telemetry.access import Access
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
 from telemetry.window import Window

@@ -15,7 +15,7 @@ from analysis.access.roles_file import load_roles
 from cli.questions.answer import answered
 from cli.questions.reader import Reader
 from cli.questions.refusal import QuestionRefused
-from store.access.access import Access
+from telemetry.access import Access
 from tests.access.fleet import Fleet, store
 from tests.access.questions import documented
 from tests.access.scanning import leaks

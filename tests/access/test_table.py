@@ -3,7 +3,7 @@ import json
 import pytest
 
 from analysis.access.roles_file import Roles
-from store.access.access import Access
+from telemetry.access import Access
 from tests.access.fleet import Fleet
 from tests.access.questions import documented, others
 from tests.access.scanning import leaks

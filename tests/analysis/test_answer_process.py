@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from analysis import answer_process
 from analysis.answer_process import ChildAnswer, Step, answer_in_child
 from store.database import open_database
-from store.errors import StoreUnavailable
 from telemetry import child_process
+from telemetry.store_errors import StoreUnavailable
 
 Child = Callable[[str], None]
 FOUND = "import pickle, sys\nw = sys.stdout.buffer.write\nb = pickle.dumps('first')\n"

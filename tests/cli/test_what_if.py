@@ -22,10 +22,10 @@ from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
-from store.errors import StoreUnavailable
 from store.predictions import predictions
 from store.writer import Writer
 from telemetry.starts import read, written
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 
 SECONDS = 150

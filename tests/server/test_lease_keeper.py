@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 
 from server import lease_keeper
 from server.lease_keeper import LeaseKeeper
-from store.errors import StoreUnavailable
 from store.leases import EVALUATION, RETENTION, Leases, LeaseTerm
+from telemetry.store_errors import StoreUnavailable
 
 PATIENCE_S = 10.0
 

@@ -27,10 +27,10 @@ from server.likely_cause import (
 )
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, store_evaluation
-from store.errors import StoreUnavailable
 from store.writer import Writer
 from telemetry import child_process
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import StoreUnavailable
 from tests.chat_objective import chat_openslo
 
 BEGAN_S = 1_790_000_000

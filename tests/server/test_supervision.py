@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from server.supervision import FIRST_PAUSE_S, LONGEST_PAUSE_S, Supervisor
-from store.errors import StoreUnavailable
+from telemetry.store_errors import StoreUnavailable
 from telemetry.tasks import Task
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from store.alerting.incidents import evaluated_until, store_evaluation
 from store.connections import reading, writing
 from store.database import open_database
-from store.errors import LeaseLost, StoreUnavailable
+from store.errors import LeaseLost
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.retention import deleted_until_unix_ns, store_deleted_until
 from store.rollups import request_rollups, storage
@@ -21,6 +21,7 @@ from store.rollups.bucket_builder import build_marked
 from store.rollups.storage import load_buckets
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import StoreUnavailable
 
 POSTGRESQL = [
     pytest.mark.real,

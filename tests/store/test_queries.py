@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import BigInteger, Double, Engine, create_engine, literal, select
 
-from store.errors import StoreUnavailable
 from store.queries import (
     BATCH_ROWS,
     gpu_table,
@@ -24,6 +23,7 @@ from store.queries import (
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample, GpuSource
 from telemetry.requests import Outcome, RequestTimeline, Source, tpot_s
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 
 S = 1_000_000_000

@@ -10,7 +10,6 @@ from rig.clickhouse import ClickHouses
 from store import retention
 from store.alerting.slo_counts import CountedRange, SloCount, read_counts, store_counts
 from store.database import open_database
-from store.errors import StoreUnavailable
 from store.queries import gpu_table, request_table, sample_table
 from store.retention import delete_older, keep_rows_for_ever
 from store.rollups.bucket_builder import BuildResult, Failed, build_some_marked
@@ -19,6 +18,7 @@ from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 
 S = 1_000_000_000

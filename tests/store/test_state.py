@@ -28,7 +28,6 @@ from store.alerting.slo_counts import (
 )
 from store.alerting.slo_marks import read_marks
 from store.database import open_database, urls
-from store.errors import DatabaseMissing, StoreError, StoreUnavailable
 from store.leases import EVALUATION, Leases
 from store.migrations.older_versions import OLDEST
 from store.predictions import Prediction, predictions, store_prediction
@@ -36,6 +35,7 @@ from store.queries import newest_unix_ns
 from store.schema import METADATA, STATE_METADATA
 from store.state import separate_state, state_of
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import DatabaseMissing, StoreError, StoreUnavailable
 from tests.store.conftest import put
 
 INCIDENT = IncidentRow("chat", "page", 100, 40, 160, None, 130, "20", None)

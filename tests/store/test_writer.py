@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
 from store.database import open_database
-from store.errors import RowRefused, StoreBusy, StoreUnavailable
+from store.errors import RowRefused, StoreBusy
 from store.migrations import STATE, TELEMETRY
 from store.queries import gpu_table, request_count, request_table, sample_table
 from store.requests.best_source import BEST
@@ -23,6 +23,7 @@ from store.writer import GATHERED_ROWS, Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 from tests.store.conftest import Databases
 

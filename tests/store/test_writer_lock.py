@@ -11,8 +11,8 @@ from store.database import (
     DatabasePurpose,
     open_database,
 )
-from store.errors import StoreError
 from store.writer_lock import lock_file, sole_writer
+from telemetry.store_errors import StoreError
 
 QUIET: list[str] = []
 

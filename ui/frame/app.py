@@ -15,9 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.access.access import NotAllowed
 from store.database import default_url
-from store.errors import DatabaseMissing, StoreError
+from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
 from telemetry.window import Window
 from ui.frame import (
     command,

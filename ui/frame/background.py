@@ -15,7 +15,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.access.restricted import cache_key
-from store.errors import StoreError
+from telemetry.store_errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50

@@ -7,8 +7,8 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.access.visible_objectives import restricted_with_objectives
-from store.access.access import Access
 from store.access.restricted import access_of, cache_key, restricted
+from telemetry.access import Access
 from ui.frame.objectives import read_objectives
 from ui.frame.read_cache import shared
 from ui.sign_in import gate

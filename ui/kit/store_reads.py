@@ -11,12 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from analysis.compare.question import VERSION
 from analysis.compare.versions import versions_in
-from store.access.access import NotAllowed
-from store.errors import DatabaseMissing, StoreError
 from store.queries import label_values, request_table, simulated
 from store.requests.lookup import find_requests
 from store.rollups.queries import rolled_label_values, rollups
 from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
 from telemetry.window import Window
 from ui.kit import phases
 from ui.kit.request_key import RequestKey

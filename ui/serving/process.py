@@ -28,8 +28,8 @@ from analysis.access.roles_file import roles_in_force
 from analysis.sign_in_file import SignIn, in_force
 from collector.listen.host_check import AllowedHosts, HostGate, names_in
 from store.database import default_url
-from store.errors import StoreError
 from telemetry.addresses import is_loopback
+from telemetry.store_errors import StoreError
 from telemetry.window import Window
 from ui.frame.app import module_of
 from ui.frame.pages import PAGES

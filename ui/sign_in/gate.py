@@ -17,8 +17,9 @@ from sqlalchemy import Engine
 from analysis.access.claims import ClaimError, access_of_person
 from analysis.access.roles_file import Roles, roles_in_force
 from analysis.sign_in_file import EVERYBODY, SignIn, in_force
-from store.access.access import Access, NotAllowed
+from telemetry.access import Access
 from telemetry.durations import render
+from telemetry.store_errors import NotAllowed
 from ui.kit import wording
 from ui.kit.sections import paragraph
 

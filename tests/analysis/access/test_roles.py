@@ -11,7 +11,7 @@ from alerts.errors import DocumentError
 from analysis.access.audit_log import AuditLog, Interface, check_writable
 from analysis.access.claims import ClaimError, access_of_person
 from analysis.access.roles_file import Roles, load_roles
-from store.access.access import Access, Grant
+from telemetry.access import Access, Grant
 
 FILE = """
 audit: log/audit.jsonl

@@ -15,10 +15,11 @@ from analysis.compare.question import CompareError, CompareQuestion, CompareSide
 from analysis.compare.sentences import finding
 from analysis.compare.verdict import CompareVerdict
 from cli.render import text
-from store.access.access import Access, Grant, NotAllowed
 from store.access.restricted import restricted
 from store.queries import newest_unix_ns
+from telemetry.access import Access, Grant
 from telemetry.requests import Outcome, RequestTimeline
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 from tests.analysis.compare.two_windows import (
     AFTER,

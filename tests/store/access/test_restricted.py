@@ -19,7 +19,6 @@ from sqlalchemy import (
     union_all,
 )
 
-from store.access.access import OTHERS, Access, Grant, NotAllowed
 from store.access.restricted import (
     READER,
     access_of,
@@ -46,8 +45,10 @@ from store.queries import (
 from store.requests.lookup import find_requests
 from store.schema import LOOKUPS, REQUESTS
 from store.writer import Writer
+from telemetry.access import OTHERS, Access, Grant
 from telemetry.cache_lookups import CacheLookup, CacheResult
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 from tests.store.conftest import put
 

@@ -17,7 +17,7 @@ from store.alerting.notifications import (
     store_notifications,
 )
 from store.database import open_database
-from store.errors import StoreUnavailable
+from telemetry.store_errors import StoreUnavailable
 
 BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s=100)
 OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)

@@ -10,10 +10,10 @@ from store.alerting.slo_counts import (
     store_counts,
 )
 from store.alerting.slo_marks import marks_of, read_marks
-from store.errors import StoreError
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
+from telemetry.store_errors import StoreError
 from tests.store.conftest import put
 
 S = 10**9

@@ -14,10 +14,11 @@ from store.columns import request_columns as request_columns_module
 from store.columns.adbc_client import ColumnReader
 from store.columns.request_columns import encoded_schema, request_columns, slow_because
 from store.database import open_database
-from store.errors import NotQuick, StoreUnavailable
+from store.errors import NotQuick
 from store.queries import request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 from tests.store.conftest import put
 

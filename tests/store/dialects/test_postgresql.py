@@ -8,12 +8,12 @@ from sqlalchemy import Engine, select
 
 from rig.postgresql import PASSWORD, PostgreSQL
 from store.database import masked_url, open_database
-from store.errors import StoreError, StoreUnavailable
 from store.queries import request_count, request_table
 from store.requests.best_source import counts
 from store.schema import REQUESTS
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from telemetry.store_errors import StoreError, StoreUnavailable
 from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)]

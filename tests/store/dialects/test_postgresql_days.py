@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import Engine
 
 from store.dialects.postgresql_days import DAY_NS
-from store.errors import StoreUnavailable
 from store.queries import request_table
 from store.retention import delete_older
 from store.schema import REQUESTS
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)]

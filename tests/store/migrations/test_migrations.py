@@ -17,13 +17,13 @@ from store import migrations
 from store.alerting.slo_counts import read_counts
 from store.alerting.slo_marks import read_marks
 from store.database import folder, open_database
-from store.errors import DatabaseMissing, StoreError
 from store.migrations import STATE, TELEMETRY, Schema, alembic_config
 from store.migrations.all_tables import METADATA, STATE_METADATA
 from store.migrations.drift import drift
 from store.queries import request_table
 from store.state import state_of
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import DatabaseMissing, StoreError
 from telemetry.window import Window
 from tests.store.conftest import put
 

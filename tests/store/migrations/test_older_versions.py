@@ -13,11 +13,11 @@ from sqlalchemy.exc import OperationalError
 
 from store import migrations
 from store.database import folder, open_database
-from store.errors import StoreError, StoreUnavailable
 from store.migrations import STATE, TELEMETRY, Schema, alembic_config, upgrade_schema
 from store.queries import request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from telemetry.store_errors import StoreError, StoreUnavailable
 from telemetry.window import Window
 
 EVER = Window(0, 2**63 - 1)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.errors import StoreUnavailable
 from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.rollups.queries import rollups
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
+from telemetry.store_errors import StoreUnavailable
 from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["clickhouse"], indirect=True)]

@@ -13,7 +13,6 @@ from sqlalchemy import Engine, and_, select
 
 from analysis.stats import StatsQuestion, answer_stats
 from store import dialects
-from store.access.access import Access, Grant
 from store.access.restricted import restricted
 from store.connections import writing
 from store.rollups import label_sets as label_sets_module
@@ -39,6 +38,7 @@ from store.rollups.tables import (
     NAMES,
     ROLLUPS,
 )
+from telemetry.access import Access, Grant
 from telemetry.requests import RequestTimeline
 from telemetry.sketches import IntArray
 from telemetry.window import Window

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from store.errors import StoreUnavailable
+from telemetry.store_errors import StoreUnavailable
 from ui.frame.background import MAX_ANSWERS, Background
 
 

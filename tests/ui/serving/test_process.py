@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from store.errors import DatabaseMissing
+from telemetry.store_errors import DatabaseMissing
 from tests.ui.opening import Database
 from ui.frame.read_cache import cached_evidence, opened
 from ui.serving import process

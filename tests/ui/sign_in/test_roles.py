@@ -6,7 +6,7 @@ import pytest
 
 from analysis.access.audit_log import AuditLog
 from analysis.access.roles_file import Roles, load_roles
-from store.access.access import NotAllowed
+from telemetry.store_errors import NotAllowed
 from tests.ui.sign_in.test_gate import JANE, NOW_S, asked
 from ui.serving.process import application
 from ui.sign_in import gate, page

@@ -25,8 +25,8 @@ from analysis.compare.deploys import (
 )
 from analysis.compare.question import CompareError
 from analysis.compare.sentences import name_of, short_finding
-from store.access.access import NotAllowed
 from telemetry.printable import first_upper
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 from ui.frame.address import link
 from ui.frame.background import background

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from analysis.filtered_billing_data import of_replica
 from cost.bill import bill
 from cost.prices import PriceList
-from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
+from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
 from ui.kit.time_bins import SECOND_NS
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.errors import StoreError
 from store.requests.lookup import MAX_MATCHES
+from telemetry.store_errors import StoreError
 from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted, request_link
 from ui.frame.context import Context

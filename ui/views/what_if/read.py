@@ -16,8 +16,8 @@ from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, r
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
 from replay.edits import EditError, Edits, edits_of
-from store.errors import StoreError
 from store.queries import newest_unix_ns
+from telemetry.store_errors import StoreError
 from telemetry.window import Window
 from ui.kit.store_reads import is_simulated
 

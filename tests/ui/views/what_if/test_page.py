@@ -13,8 +13,8 @@ from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
-from store.errors import StoreUnavailable
 from store.predictions import predictions
+from telemetry.store_errors import StoreUnavailable
 from tests.ui.conftest import fill
 from tests.ui.opening import HOSTILE, Open, address, markup
 from ui.views.what_if import read, record

@@ -5,14 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from store.errors import StoreError
-
 OTHERS = "(other tenants)"
 """The tenant that explanations show for hidden requests."""
-
-
-class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
-    """The reader's role hides the requested data."""
 
 
 @dataclass(frozen=True, slots=True)
