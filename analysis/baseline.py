@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnosis.question import Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 
 _NS = 10**9
 

@@ -28,8 +28,9 @@ from diagnosis.inputs.arrow import (
 from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
-from store.alerting.incidents import IncidentRow, read_overlapping
+from store.alerting.incidents import read_overlapping
 from store.columns.evidence import EvidenceColumns, EvidenceRows, evidence
+from telemetry.incidents import IncidentRow
 from telemetry.starts import EngineStart
 from telemetry.window import Window
 

@@ -19,7 +19,7 @@ from analysis.explain import explain_question, known_incidents
 from analysis.thresholds import metrics_of
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
 """Minimum length of the window in seconds. The window of a new incident is extended to this

@@ -28,8 +28,9 @@ from store.alerting.incident_answers import (
     read_answers,
     store_incident_answer,
 )
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from telemetry import dataclass_json
+from telemetry.incidents import IncidentRow
 
 VERSION: Final = 1
 """The version of the method that computes answers. Increase it whenever a change of the method

@@ -22,8 +22,9 @@ from alerts.notify.message import UnreadableMessageError, loads
 from alerts.objectives import GoodEvents, Objective
 from analysis.blind_objectives import blind_reason
 from analysis.incident_answer import stored_sentences
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from store.alerting.notifications import read_notifications
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 
 LISTED_INCIDENTS_S: Final = 7 * 86_400

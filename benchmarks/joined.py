@@ -33,10 +33,10 @@ from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.install import ProgramUnavailableError, ensure
 from rig.program import Tailspan
 from store.database import open_database
-from store.joined.joined_request import DELIVERY, JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
 from store.joined.roles import ARGUMENT
 from store.writer import Writer
+from telemetry.joined_request import DELIVERY, JoinedRequest
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart, written
 from telemetry.window import Window

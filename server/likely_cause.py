@@ -30,8 +30,9 @@ from analysis.incident_answer import (
 )
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
-from store.alerting.incidents import IncidentRow, read_overlapping
+from store.alerting.incidents import read_overlapping
 from telemetry import child_process
+from telemetry.incidents import IncidentRow
 from telemetry.store_errors import StoreError, StoreUnavailable
 from telemetry.tasks import Task
 

@@ -40,10 +40,11 @@ from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
 from alerts.objectives import GoodEvents, Objective
 from store import dialects
-from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
+from store.alerting.incidents import evaluated_until, read_incidents, store_evaluation
 from store.alerting.slo_counts import earliest_counted_s, mark_counts_incomplete
 from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
+from telemetry.incidents import IncidentRow
 
 LONGEST_PAUSE_S: Final = 6 * 3600
 """Missed instants longer ago than this are not evaluated, because an alert would be too late to

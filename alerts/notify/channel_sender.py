@@ -23,12 +23,8 @@ from alerts.notify.http_post import ChannelResponse, DeliveryVerdict
 from alerts.notify.message import IncidentMessage, Transition, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notification_claims import claim, store_result
-from store.alerting.notifications import (
-    Delivery,
-    Notification,
-    due_notifications,
-    oldest_pending_unix_s,
-)
+from store.alerting.notifications import due_notifications, oldest_pending_unix_s
+from telemetry.notifications import Delivery, Notification
 
 RENDER: Final[Mapping[ReceiverType, Callable[[Channel, IncidentMessage, int], ChannelPost]]] = {
     ReceiverType.ALERTMANAGER: alertmanager.render,

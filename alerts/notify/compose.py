@@ -9,7 +9,7 @@ from alerts.explorer_links import incident_link
 from alerts.history import History
 from alerts.notify.message import HeldBack, IncidentMessage, Transition, WindowPairBurnRates
 from alerts.objectives import Objective
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 
 HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
 

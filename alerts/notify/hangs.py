@@ -20,8 +20,10 @@ from alerts.notify.message import (
     dumps,
     loads,
 )
-from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
-from store.replicas.hung_replicas import HungReplica, progress, reported_since
+from store.alerting.notifications import HANG, read_hangs, store_notifications
+from store.replicas.hung_replicas import progress, reported_since
+from telemetry.hung_replicas import HungReplica
+from telemetry.notifications import Notification
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300

@@ -20,15 +20,11 @@ from alerts.notify.compose import compose
 from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, UnreadableMessageError, dumps, loads
 from alerts.objectives import GoodEvents, Objective
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from store.alerting.notification_claims import update_message
-from store.alerting.notifications import (
-    Delivery,
-    Notification,
-    abandon_others,
-    add_notifications,
-    read_notifications,
-)
+from store.alerting.notifications import abandon_others, add_notifications, read_notifications
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Delivery, Notification
 
 REFRESH_S: Final = 60
 """Maximum age of the numbers in a message that is sent."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from store.joined.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
+from telemetry.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region")
 _HOP_KEYS: Final = (

@@ -20,7 +20,8 @@ from diagnosis.explanation import Explanation
 from diagnosis.explanation_json import as_json
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS, SHARES
 from diagnosis.question import Metric, Question, Span
-from store.joined.joined_request import (
+from store.joined.read import JoinedAnswer, read_joined
+from telemetry.joined_request import (
     DECODE,
     DECODE_QUEUE,
     JOINED_PHASES,
@@ -30,7 +31,6 @@ from store.joined.joined_request import (
     EngineRole,
     JoinedRequest,
 )
-from store.joined.read import JoinedAnswer, read_joined
 from telemetry.requests import Outcome
 from telemetry.window import Window
 

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 
 from analysis.stats import StatsQuestion, largest_first, percentiles
 from store import queries
-from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedBasis, JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
+from telemetry.joined_request import JOINED_PHASES, EngineRole, JoinedBasis, JoinedRequest
 from telemetry.requests import Outcome
 from telemetry.window import Window
 

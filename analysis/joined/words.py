@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from store.joined.joined_request import JOINED_PHASES
+from telemetry.joined_request import JOINED_PHASES
 
 PHASE_NAMES: Final[Mapping[str, str]] = {
     phase: phase.removesuffix("_s").replace("_", " ").replace("kv ", "KV ")

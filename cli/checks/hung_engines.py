@@ -8,8 +8,9 @@ from sqlalchemy import Engine
 
 from cli.checks.findings import CheckFinding
 from cli.options.shared import state_url
-from store.replicas.hung_replicas import HungReplica, progress
+from store.replicas.hung_replicas import progress
 from telemetry.engines import HUNG_REMEDY
+from telemetry.hung_replicas import HungReplica
 from telemetry.printable import printable
 
 _WIDEST: Final = 120

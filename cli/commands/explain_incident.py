@@ -26,8 +26,9 @@ from analysis.incident_answer import StoredAnswer, stored_answer
 from cli.options import time_range
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Span
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from telemetry import time_text
+from telemetry.incidents import IncidentRow
 from telemetry.printable import printable
 
 SHOWN = 5

@@ -11,8 +11,8 @@ from cli.options.question import Selection, nothing_found, silence
 from cli.render import text
 from cli.render.joined import joined_lines
 from store import queries
-from store.joined.joined_request import JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
+from telemetry.joined_request import JoinedRequest
 
 TRUNCATED: Final = (
     f"The window has more than {MAX_ROWS:,} rows; only the newest were joined. Use a shorter"

@@ -33,11 +33,12 @@ from cli.options.shared import database_option, format_option, state_url
 from cli.render import text
 from cli.render.notifications import as_json as notification_json
 from cli.render.notifications import of_incidents, print_undelivered
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from store.alerting.notifications import read_notifications
 from store.database import open_database
 from store.queries import newest_unix_ns
 from telemetry import durations, time_text
+from telemetry.incidents import IncidentRow
 
 INCIDENTS: Final = 5
 

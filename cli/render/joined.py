@@ -10,9 +10,9 @@ from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric
-from store.joined.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 from store.joined.read import MAX_ROWS
 from telemetry import time_text
+from telemetry.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 
 _LABELS: Final = ("model", "tenant")
 

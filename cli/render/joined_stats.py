@@ -6,7 +6,7 @@ from typing import Any, Final
 from analysis.joined.words import PHASE_NAMES
 from analysis.stats import PERCENTILES
 from cli.render import text
-from store.joined.joined_request import JOINED_PHASES, JoinedBasis
+from telemetry.joined_request import JOINED_PHASES, JoinedBasis
 
 _TITLES: Final = {
     "ttft_s": "TTFT",

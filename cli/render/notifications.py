@@ -7,9 +7,9 @@ import click
 
 from alerts.notify.message import Transition
 from cli.render import text
-from store.alerting.incidents import IncidentRow
-from store.alerting.notifications import Delivery, Notification
 from telemetry import time_text
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Delivery, Notification
 
 WIDEST_PROBLEM: Final = 100
 _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}

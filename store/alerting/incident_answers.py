@@ -22,10 +22,11 @@ from sqlalchemy import (
 )
 
 from store import dialects
-from store.alerting.incidents import INCIDENTS, IncidentRow
+from store.alerting.incidents import INCIDENTS
 from store.connections import reading, writing
 from store.schema import STATE_METADATA
 from store.state import state_of
+from telemetry.incidents import IncidentRow
 
 
 class Phase(StrEnum):

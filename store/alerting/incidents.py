@@ -1,7 +1,7 @@
 """Store incidents, and the time until which each objective was evaluated."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from sqlalchemy import (
     BigInteger,
@@ -20,24 +20,7 @@ from store import dialects
 from store.connections import reading, writing
 from store.schema import STATE_METADATA
 from store.state import state_of
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentRow:
-    """One incident. Exact numbers are stored as text. `simulated` is true if only simulated
-    requests caused the incident. None, in old rows, means false."""
-
-    slo: str
-    severity: str
-    fired_unix_s: int
-    began_unix_s: int
-    last_unix_s: int
-    ended_unix_s: int | None
-    peak_unix_s: int
-    peak_burn: str
-    budget_spent: str | None
-    simulated: bool | None = None
-
+from telemetry.incidents import IncidentRow
 
 INCIDENTS = Table(
     "slo_incidents",

@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, and_, or_, update
 
 from store import dialects
-from store.alerting.notifications import NOTIFICATIONS, Notification, plain_values
+from store.alerting.notifications import NOTIFICATIONS, plain_values
 from store.connections import writing
 from store.state import state_of
+from telemetry.notifications import Notification
 
 
 def claim(engine: Engine, row: Notification, term: int) -> bool:

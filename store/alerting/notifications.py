@@ -8,8 +8,7 @@ with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -31,18 +30,11 @@ from store.alerting.incidents import INCIDENTS
 from store.connections import reading, writing
 from store.schema import STATE_METADATA
 from store.state import state_of
+from telemetry.notifications import Delivery, Notification
 
 AHEAD_S: Final = 60
 """If a row's creation time is further in the future than this, the clock was wrong. The row is then
 sent immediately."""
-
-
-class Delivery(StrEnum):
-    """The delivery state."""
-
-    PENDING = "pending"
-    DELIVERED = "delivered"
-    DEAD = "dead"
 
 
 HANG: Final = "hang:"
@@ -50,32 +42,6 @@ HANG: Final = "hang:"
 objective. Objectives' names contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """One row of the outbox. `next_unix_s` is the time of the next attempt. `failures` counts the
-    failed attempts since the last delivery. `problem` describes the latest failure. `claimed_term`
-    is the lease's token in the latest attempt."""
-
-    slo: str
-    severity: str
-    fired_unix_s: int
-    transition: str
-    channel: str
-    message: str
-    created_unix_s: int
-    state: str = Delivery.PENDING
-    failures: int = 0
-    next_unix_s: int | None = None
-    delivered_unix_s: int | None = None
-    problem: str | None = None
-    claimed_term: int | None = None
-
-    @property
-    def incident(self) -> tuple[str, str, int]:
-        """The key of the incident."""
-        return (self.slo, self.severity, self.fired_unix_s)
 
 
 NOTIFICATIONS = Table(

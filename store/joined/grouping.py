@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
-from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
+from telemetry.joined_request import EngineRole, JoinedBy, Row
 
 APART_NS: Final = 480 * 10**9
 """Maximum time between two hops. A prefill engine frees the request's KV cache after this time.

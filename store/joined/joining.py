@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from store.joined.grouping import Chain, chains
-from store.joined.joined_request import EngineRole, JoinedBasis, JoinedRequest, RequestHop, Row
 from store.joined.phases import phases_s
 from store.joined.placement import Axis, Placed, generated_ns, placed
 from store.joined.roles import Roles
+from telemetry.joined_request import EngineRole, JoinedBasis, JoinedRequest, RequestHop, Row
 
 
 class Outside(NamedTuple):

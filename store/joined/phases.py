@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from store.joined.joined_request import (
+from store.joined.placement import Axis, Placed
+from telemetry.joined_request import (
     DECODE,
     DECODE_QUEUE,
     DELIVERY,
@@ -21,7 +22,6 @@ from store.joined.joined_request import (
     EngineRole,
     Row,
 )
-from store.joined.placement import Axis, Placed
 
 _WORK, _PREFILL, _WAIT = range(3)
 

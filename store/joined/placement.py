@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from store.joined.grouping import APART_NS, ChainLink, end_ns
-from store.joined.joined_request import EngineRole, Row
+from telemetry.joined_request import EngineRole, Row
 
 
 class Axis(NamedTuple):

@@ -13,10 +13,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
 
 from store.connections import reading
 from store.joined.grouping import APART_NS, spellings
-from store.joined.joined_request import EngineRole
 from store.joined.roles import Roles, stated_roles
 from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
+from telemetry.joined_request import EngineRole
 from telemetry.window import Window
 
 EVIDENCE_NS: Final = 900 * 10**9

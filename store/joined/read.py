@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy import Engine, and_
 
 from store.joined.grouping import APART_NS, Chain, base_id, end_ns, spellings
-from store.joined.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
 from store.queries import request_table
@@ -23,6 +22,7 @@ from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import operations_of, routers_of
 from store.schema import REQUESTS
 from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.joined_request import HOP_COLUMNS, JoinedBasis, JoinedRequest, Row
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 from telemetry.window import Window

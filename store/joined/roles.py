@@ -8,8 +8,8 @@ engine of a request if it returned at most one token and loaded no tokens.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from store.joined.joined_request import EngineRole, Row
 from telemetry import starts
+from telemetry.joined_request import EngineRole, Row
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Engine, select
 
 from store.connections import reading
 from store.joined.grouping import APART_NS, Chain, chains, spellings
-from store.joined.joined_request import HOP_COLUMNS, EngineRole, Row
 from store.joined.joining import times_of
 from store.joined.roles import Roles
 from store.queries import request_schema
 from store.requests.best_source import counts
 from store.schema import REQUESTS
+from telemetry.joined_request import HOP_COLUMNS, EngineRole, Row
 from telemetry.requests import Outcome, Source
 
 COLUMNS: Final = HOP_COLUMNS

@@ -1,51 +1,16 @@
 """Find hung replicas from their newest samples: requests are in flight, but no step completes."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import Engine, select
 
 from store.connections import reading
 from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
+from telemetry.hung_replicas import HungReplica, ReplicaProgress
 
 RECENT_NS: Final = 30 * 10**9
 """Maximum age of a replica's newest sample. A replica with older samples is silent, not hung."""
-
-
-_ITS_ENGINE: Final = "its engine has taken no step"
-
-
-class HungReplica(NamedTuple):
-    """A replica that has requests in flight and completes no steps."""
-
-    replica: str
-    in_flight: int
-    oldest_request_age_s: float
-    last_step_age_s: float
-    model: str | None = None
-    simulated: bool = False
-    engines: tuple[int, ...] = ()
-    """Numbers of the hung engines. Empty if there is only one engine."""
-
-    @property
-    def no_step_text(self) -> str:
-        """A text such as `its engine 1 has taken no step`."""
-        numbers = ", ".join(map(str, self.engines))
-        if len(self.engines) > 1:
-            return f"its engines {numbers} have taken no step"
-        return f"its engine {numbers} has taken no step" if numbers else _ITS_ENGINE
-
-
-class ReplicaProgress(NamedTuple):
-    """The replicas that sent a sample within the last `RECENT_NS`, and the hung replicas."""
-
-    reporting: frozenset[str]
-    hung: tuple[HungReplica, ...]
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas that sent a sample."""
-        return len(self.reporting)
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:

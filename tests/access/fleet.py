@@ -17,12 +17,13 @@ from simulator.dataset import run as simulate
 from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
 from store.alerting.notifications import NOTIFICATIONS
 from store.database import open_database
 from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.writer import Writer
+from telemetry.incidents import IncidentRow
 from telemetry.requests import PricedBy, RequestTimeline
 from tests.cold_starts import cold_start
 from tests.probe.results import EXAMPLE

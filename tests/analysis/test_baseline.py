@@ -1,6 +1,6 @@
 from analysis.baseline import usual_baseline, within
 from diagnosis.question import Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 
 S = 10**9
 WINDOW = Span(10_000 * S, 10_900 * S)

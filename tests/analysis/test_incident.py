@@ -13,7 +13,7 @@ from diagnosis.claim import Lever
 from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from tests.analysis.test_thresholds import objective
 
 S = 10**9

@@ -34,7 +34,8 @@ from diagnosis.explanation import (
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incident_answers import AnswerRow, Phase, answers_of, store_incident_answer
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
+from telemetry.incidents import IncidentRow
 from tests.chat_objective import chat_openslo
 
 NS = 10**9

@@ -5,9 +5,11 @@ from sqlalchemy import Engine
 from alerts.notify.example import example
 from alerts.notify.message import Transition, dumps
 from analysis.slo_states import slo_states
-from store.alerting.incidents import IncidentRow, store_evaluation
-from store.alerting.notifications import Notification, store_notifications
+from store.alerting.incidents import store_evaluation
+from store.alerting.notifications import store_notifications
 from store.writer import Writer
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Notification
 from telemetry.window import Window
 from tests.alerts.conftest import START_NS, default_objective, request_rows
 

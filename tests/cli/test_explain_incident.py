@@ -13,8 +13,9 @@ from alerts.openslo.reader import load
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import store_verdict
 from diagnosis.explanation import Explanation, Replay, ShareMethod
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.database import open_database
+from telemetry.incidents import IncidentRow
 from tests.chat_objective import chat_openslo
 
 Run = Callable[..., Result]

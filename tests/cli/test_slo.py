@@ -12,9 +12,11 @@ from click.testing import CliRunner, Result
 
 from cli.checks import promtool
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, store_evaluation
-from store.alerting.notifications import Notification, store_notifications
+from store.alerting.incidents import store_evaluation
+from store.alerting.notifications import store_notifications
 from store.database import open_database
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Notification
 from telemetry.requests import RequestTimeline
 
 Fill = Callable[..., None]

@@ -7,9 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.database import open_database
 from store.writer import Writer
+from telemetry.incidents import IncidentRow
 from telemetry.requests import RequestTimeline
 from tests.chat_objective import chat_openslo
 

@@ -32,7 +32,7 @@ from diagnosis.explanation import (
 )
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 
 S = 1_000_000_000

@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
-from store.joined.joined_request import DELIVERY, EngineRole, JoinedBasis, JoinedBy, JoinedRequest
 from store.joined.read import read_joined
 from store.queries import request_table
+from telemetry.joined_request import DELIVERY, EngineRole, JoinedBasis, JoinedBy, JoinedRequest
 from telemetry.window import Window
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

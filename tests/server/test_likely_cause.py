@@ -26,9 +26,10 @@ from server.likely_cause import (
     is_due,
 )
 from store.alerting.incident_answers import Phase
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.writer import Writer
 from telemetry import child_process
+from telemetry.incidents import IncidentRow
 from telemetry.requests import RequestTimeline
 from telemetry.store_errors import StoreUnavailable
 from tests.chat_objective import chat_openslo

@@ -14,10 +14,12 @@ from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from server import notification_task
 from server.notification_task import NotificationTask, sentence
-from store.alerting.incidents import IncidentRow, store_evaluation
-from store.alerting.notifications import Notification, read_notifications
+from store.alerting.incidents import store_evaluation
+from store.alerting.notifications import read_notifications
 from store.database import open_database
 from store.leases import NOTIFICATION, Leases, LeaseTerm
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Notification
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000

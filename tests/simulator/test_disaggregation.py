@@ -10,10 +10,10 @@ from simulator.dataset import Dataset, run
 from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet_config import DISAGGREGATED_FAULTS, FleetConfig
 from simulator.workload import Workload
-from store.joined.joined_request import EngineRole, JoinedBasis, JoinedRequest
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
 from telemetry.application_operations import ApplicationOperation
+from telemetry.joined_request import EngineRole, JoinedBasis, JoinedRequest
 from tests.simulator.conftest import TinyCollector
 
 START_S = 1_790_000_000

@@ -10,13 +10,8 @@ from sqlalchemy import Engine, event, inspect
 
 from store import state_copy, state_link
 from store.alerting.incident_answers import AnswerRow, read_answers, store_incident_answer
-from store.alerting.incidents import (
-    IncidentRow,
-    evaluated_until,
-    read_incidents,
-    store_evaluation,
-)
-from store.alerting.notifications import FIRING, Notification, store_notifications
+from store.alerting.incidents import evaluated_until, read_incidents, store_evaluation
+from store.alerting.notifications import FIRING, store_notifications
 from store.alerting.notifications import due_notifications as due
 from store.alerting.slo_counts import (
     CountedRange,
@@ -34,6 +29,8 @@ from store.predictions import Prediction, predictions, store_prediction
 from store.queries import newest_unix_ns
 from store.schema import METADATA, STATE_METADATA
 from store.state import separate_state, state_of
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Notification
 from telemetry.requests import RequestTimeline
 from telemetry.store_errors import DatabaseMissing, StoreError, StoreUnavailable
 from tests.store.conftest import put

@@ -21,11 +21,12 @@ from streamlit.testing.v1 import AppTest
 from analysis.counterfactual import replay_process
 from rig.ports import free_port
 from server.explorer_launch import launch
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.database import open_database
 from store.queries import request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.incidents import IncidentRow
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart, written
 from telemetry.window import Window

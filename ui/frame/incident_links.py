@@ -22,7 +22,8 @@ from analysis.incident import (
     split_incident_name,
 )
 from analysis.incident_answer import stored_answer
-from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import read_incidents
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.instants import instant_unix_ns

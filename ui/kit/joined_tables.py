@@ -8,7 +8,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.joined.words import PHASE_NAMES
-from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedRequest, RequestHop, Row
+from telemetry.joined_request import JOINED_PHASES, EngineRole, JoinedRequest, RequestHop, Row
 from ui.kit import wording
 from ui.kit.request_key import RequestKey
 from ui.kit.tables import table

@@ -15,12 +15,13 @@ from alerts.evaluation.status import status_at, status_edges
 from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
-from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
+from store.alerting.incidents import evaluated_until, read_incidents, store_evaluation
 from store.alerting.slo_marks import Mark, read_marks
 from store.database import open_database
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
 from store.writer import Writer
+from telemetry.incidents import IncidentRow
 from telemetry.requests import RequestTimeline, Source
 from tests.alerts.conftest import request_rows
 

@@ -25,10 +25,11 @@ from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput
 from alerts.prometheus.generate import tailspan_rules
 from alerts.secrets import Secret
-from store.alerting.incidents import IncidentRow, read_incidents, store_evaluation
+from store.alerting.incidents import read_incidents, store_evaluation
 from store.alerting.notifications import read_notifications
 from store.alerting.slo_groups import placed_groups
 from store.writer import Writer
+from telemetry.incidents import IncidentRow
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.alerts.evaluation.group_counts import recounted, stored
 from tests.alerts.grouped import own

@@ -11,7 +11,8 @@ from alerts.notify.http_post import ChannelResponse
 from alerts.notify.message import IncidentMessage, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
 from store.alerting.notification_claims import claim, update_message
-from store.alerting.notifications import Notification, read_notifications, store_notifications
+from store.alerting.notifications import read_notifications, store_notifications
+from telemetry.notifications import Notification
 
 NOW_S = 1_790_000_030
 OK, BUSY, WRONG = (

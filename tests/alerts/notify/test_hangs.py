@@ -16,8 +16,6 @@ from alerts.notify.message_text import text, title
 from alerts.notify.notifier import Notifier
 from alerts.secrets import Secret
 from store.alerting.notifications import (
-    Delivery,
-    Notification,
     delete_old_notifications,
     due_notifications,
     read_hangs,
@@ -25,6 +23,7 @@ from store.alerting.notifications import (
 )
 from store.writer import Writer
 from telemetry.engines import HUNG_S, EngineSample
+from telemetry.notifications import Delivery, Notification
 
 S = 10**9
 NOW_S = 1_790_000_000

@@ -14,14 +14,13 @@ from alerts.objectives import Objective
 from alerts.secrets import Secret
 from store.alerting.incidents import read_incidents, store_evaluation
 from store.alerting.notifications import (
-    Delivery,
-    Notification,
     read_notifications,
     remove_notifications,
     store_notifications,
 )
 from store.database import open_database
 from store.writer import Writer
+from telemetry.notifications import Delivery, Notification
 from tests.alerts.conftest import default_objective, request_rows
 
 START_S = 1_790_000_010

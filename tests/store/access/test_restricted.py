@@ -255,7 +255,8 @@ def test_a_reader_opens_only_restricted_databases(new_url: Callable[[], str]) ->
 
 def test_the_separate_state_is_restricted_too(new_sql_url: Callable[[], str]) -> None:
     engine = open_database(new_sql_url(), new_sql_url())
-    from store.alerting.incidents import IncidentRow, read_overlapping, store_evaluation
+    from store.alerting.incidents import read_overlapping, store_evaluation
+    from telemetry.incidents import IncidentRow
 
     rows = [
         IncidentRow(name, "page", 100, 50, 120, None, 100, "20", None, None)

@@ -10,8 +10,9 @@ from store.alerting.incident_answers import (
     read_answers,
     store_incident_answer,
 )
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.simulation_removal import delete_simulation
+from telemetry.incidents import IncidentRow
 
 PAGE = IncidentRow("chat", "page", 160, 100, 160, None, 160, "20", None)
 ROW = AnswerRow("chat", "page", 160, Phase.OPEN, 200, 1, "{}", "{}")

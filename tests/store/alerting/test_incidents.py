@@ -1,6 +1,7 @@
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, read_overlapping, store_evaluation
+from store.alerting.incidents import read_overlapping, store_evaluation
+from telemetry.incidents import IncidentRow
 
 
 def incident(slo: str, began_s: int, ended_s: int | None) -> IncidentRow:

@@ -9,13 +9,12 @@ from store import dialects
 from store.alerting.notification_claims import claim, store_result, update_message
 from store.alerting.notifications import (
     FIRING,
-    Delivery,
-    Notification,
     add_notifications,
     read_notifications,
     store_notifications,
 )
 from store.state import state_of
+from telemetry.notifications import Delivery, Notification
 
 ROW = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s=100)
 SENT = replace(ROW, state=Delivery.DELIVERED, next_unix_s=None, delivered_unix_s=101)

@@ -4,12 +4,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.alerting.notifications import (
     FIRING,
     RESOLVED,
-    Delivery,
-    Notification,
     delete_old_notifications,
     due_notifications,
     oldest_pending_unix_s,
@@ -17,6 +15,8 @@ from store.alerting.notifications import (
     store_notifications,
 )
 from store.database import open_database
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Delivery, Notification
 from telemetry.store_errors import StoreUnavailable
 
 BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s=100)

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
-from store.alerting.notifications import Notification, read_notifications, store_notifications
+from store.alerting.incidents import evaluated_until, read_incidents, store_evaluation
+from store.alerting.notifications import read_notifications, store_notifications
 from store.alerting.slo_counts import (
     PROBE_DEFINITIONS,
     CountedRange,
@@ -18,6 +18,8 @@ from store.alerting.slo_counts import (
     summed_counts,
 )
 from store.simulation_removal import delete_simulation
+from telemetry.incidents import IncidentRow
+from telemetry.notifications import Notification
 from telemetry.requests import Source
 
 FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)

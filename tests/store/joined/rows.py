@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from store.joined.joined_request import HOP_COLUMNS, EngineRole, Row
+from telemetry.joined_request import HOP_COLUMNS, EngineRole, Row
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S

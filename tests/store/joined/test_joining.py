@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.joined.grouping import MAX_HOPS, base_id
-from store.joined.joined_request import (
+from store.joined.joining import Outside, joined_requests
+from store.joined.roles import stated_roles
+from telemetry import starts
+from telemetry.joined_request import (
     JOINED_PHASES,
     EngineRole,
     JoinedBasis,
@@ -14,9 +17,6 @@ from store.joined.joined_request import (
     JoinedRequest,
     Row,
 )
-from store.joined.joining import Outside, joined_requests
-from store.joined.roles import stated_roles
-from telemetry import starts
 from telemetry.starts import EngineStart
 from tests.store.joined.rows import ROLES, START_NS, S, decode, prefill, row
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.joined.joined_request import EngineRole, JoinedBasis
 from store.joined.prefill_engines import known_roles
 from store.joined.read import joined_request_of, read_joined
 from store.joined.roles import ARGUMENT
@@ -15,6 +14,7 @@ from store.joined.user_requests import COLUMNS, user_requests
 from store.queries import request_table
 from telemetry import starts
 from telemetry.application_operations import ApplicationOperation, Operation
+from telemetry.joined_request import EngineRole, JoinedBasis
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
 from telemetry.window import Window

@@ -3,8 +3,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import RECENT_NS, HungReplica, progress
+from store.replicas.hung_replicas import RECENT_NS, progress
 from telemetry.engines import HUNG_S, EngineSample
+from telemetry.hung_replicas import HungReplica
 
 Samples = Callable[..., EngineSample]
 Write = Callable[..., None]

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.database import open_database
+from telemetry.incidents import IncidentRow
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
 from tests.ui.reader import Reader

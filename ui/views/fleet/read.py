@@ -15,12 +15,13 @@ from diagnosis.inputs.arrow import requests_of, samples_of
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
 from roofline.peakfile import peaks_in_force
-from store.alerting.incidents import IncidentRow, read_overlapping
+from store.alerting.incidents import read_overlapping
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, newest_unix_ns
 from store.replicas.cold_starts import all_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.retention import KEEP_ROWS_NS
+from telemetry.incidents import IncidentRow
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
 from telemetry.window import Window

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from typing import Final
 
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording

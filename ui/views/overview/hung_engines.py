@@ -6,7 +6,8 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import HungReplica, progress
+from store.replicas.hung_replicas import progress
+from telemetry.hung_replicas import HungReplica
 from ui.kit import wording
 
 MAX_LISTED: Final = 5

@@ -12,7 +12,6 @@ from sqlalchemy import Engine
 from analysis.access.audit_log import Interface, audit_log
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import LatencyAccount, account
-from store.joined.joined_request import JoinedRequest
 from store.joined.read import joined_request_of
 from store.queries import (
     gpu_table,
@@ -24,6 +23,7 @@ from store.queries import (
 from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.requests.lookup import find_requests
 from store.requests.neighbours import neighbours, place_of
+from telemetry.joined_request import JoinedRequest
 from telemetry.requests import Outcome
 from telemetry.window import Window
 from ui.frame.read_cache import shared

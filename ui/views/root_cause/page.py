@@ -15,7 +15,7 @@ from analysis.incident_answer import StoredAnswer
 from analysis.joined.explain import explain_joined
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.question import Span
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame import incident_links, navigation, no_data, selection
 from ui.frame.address import link, request_link

@@ -27,9 +27,9 @@ from diagnosis.inputs.servers import Servers
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
-from store.alerting.incidents import IncidentRow
 from store.columns.evidence import EvidenceRows
 from store.queries import newest_unix_ns
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES

@@ -12,8 +12,8 @@ from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, RiskRatio
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Span
-from store.alerting.incidents import IncidentRow
 from telemetry.durations import parse_ns
+from telemetry.incidents import IncidentRow
 from telemetry.printable import first_upper
 from ui.frame.address import link
 from ui.frame.view import EARLIER, View

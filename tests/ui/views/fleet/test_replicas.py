@@ -7,7 +7,7 @@ import pytest
 
 from diagnosis.inputs.requests import LabelColumn
 from diagnosis.inputs.servers import EngineName
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from ui.kit import data_sources
 from ui.kit.time_bins import Bins
 from ui.views.fleet import table, words

@@ -2,8 +2,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from store.replicas.hung_replicas import HungReplica
 from telemetry.engines import EngineSample
+from telemetry.hung_replicas import HungReplica
 from tests.ui.conftest import fill
 from tests.ui.opening import Open, markup
 from ui.views.overview.hung_engines import MAX_LISTED, sentence

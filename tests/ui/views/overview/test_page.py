@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.incidents import store_evaluation
 from store.database import open_database
+from telemetry.incidents import IncidentRow
 from tests.alerts.probe_objective import DOCUMENT
 from tests.ui.opening import HOSTILE, Database, Open, markup, navigation
 from ui.frame.pages import BY_KEY

@@ -20,7 +20,7 @@ from analysis.slo_states import (
     is_open,
     overlapping,
 )
-from store.alerting.incidents import IncidentRow
+from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.slo_cards import card, windows
