@@ -13,8 +13,8 @@ from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
 from collector.listen.host_check import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
-from store.database import ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 from telemetry import child_process
+from telemetry.database_urls import ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 from telemetry.otlp_urls import GRPC_KEY, HTTP_KEY, SCHEME_KEY
 
 if TYPE_CHECKING:  # the imported library is required only for sign-in

@@ -1,8 +1,7 @@
 """Open a database from its URL, and create or upgrade the schema."""
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,25 +17,17 @@ from store.sqlite_uri import in_writable_folder
 from store.state import attach, separate_state, state_of
 from store.state_copy import link_state
 from store.state_link import check_not_linked, check_reader, read_link
+from telemetry.database_urls import (
+    DEFAULT_URL,
+    ENVIRONMENT_KEY,
+    STATE_ENVIRONMENT_KEY,
+    default_state_url,
+    default_url,
+)
 from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
-
-ENVIRONMENT_KEY = "TAILSPAN_DATABASE_URL"
-STATE_ENVIRONMENT_KEY = "TAILSPAN_STATE_URL"
-DEFAULT_URL = "sqlite:///var/tailspan.db"
-"""The default URL. The path is relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
 _URL: Final = "tailspan_url"
-
-
-def default_url(environ: Mapping[str, str] = os.environ) -> str:
-    """`TAILSPAN_DATABASE_URL`, or the default SQLite database."""
-    return environ.get(ENVIRONMENT_KEY) or DEFAULT_URL
-
-
-def default_state_url(environ: Mapping[str, str] = os.environ) -> str | None:
-    """`TAILSPAN_STATE_URL`, or None if the state has no separate database."""
-    return environ.get(STATE_ENVIRONMENT_KEY) or None
 
 
 def _ignore(_message: str) -> None: ...

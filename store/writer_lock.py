@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from store.database import (
-    DEFAULT_URL,
     STATE_DATABASE,
     TELEMETRY_DATABASE,
     DatabasePurpose,
@@ -26,6 +25,7 @@ from store.database import (
     database_file,
 )
 from store.private_files import FILE_MODE, FOLDER_MODE, obstacle, restrict_modes
+from telemetry.database_urls import DEFAULT_URL
 from telemetry.store_errors import StoreError
 
 _SQLITE: Final = b"SQLite format 3\0"

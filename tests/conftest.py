@@ -31,6 +31,7 @@ from store import database
 from store.columns.adbc_client import ColumnReader
 from store.database import open_database
 from store.writer import Writer
+from telemetry.database_urls import default_url
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
@@ -236,7 +237,7 @@ def databases_open_quickly(
 
     def copied(url: str | None, state_url: str | None, create: bool, *more: Any) -> Engine:
         if create and not state_url:
-            file = database.database_file(database.default_url() if url is None else url)
+            file = database.database_file(default_url() if url is None else url)
             if file and file.parent.is_dir() and not file.exists():
                 with suppress(OSError):  # the database cannot be created, and the test expects it
                     shutil.copy(empty_database, file)

@@ -10,19 +10,19 @@ from alerts import groups
 from alerts.evaluation.group_places import expanded
 from alerts.expression import FieldComparison, conjuncts
 from alerts.objectives import GoodEvents, GoodProbes, Objective
-from store.access.restricted import access_of, restricted
+from store.access.restricted import access_of
 from telemetry.access import Access
 
 
-def restricted_with_objectives(
+def access_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
-) -> Engine:
-    """Restrict a database engine to the rows and the objectives that a reader may see."""
+) -> Access:
+    """The access of a reader, with the objectives that the reader may see."""
     if not access.limits_rows:
-        return restricted(engine, access)
+        return access
     found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
     digests = [each.indicator.digest for each in found if isinstance(each.indicator, GoodEvents)]
-    return restricted(engine, access.with_objectives([each.name for each in found], digests))
+    return access.with_objectives([each.name for each in found], digests)
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:

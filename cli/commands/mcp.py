@@ -89,7 +89,7 @@ def mcp(
     from server.api.limits import ApiLimits
     from server.api.worker_pool import WorkerPool
     from server.explorer_launch import reading_environment
-    from store.database import default_url
+    from telemetry.database_urls import default_url
 
     check_extra("mcp", "mcp", "tailspan mcp")
     roles_of(roles)

@@ -15,7 +15,7 @@ from cli.options.settings import SettingsCommand, announce_file, config_option, 
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
 from server.explorer_launch import DEFAULT_PORT, launch
-from store.database import default_url
+from telemetry.database_urls import default_url
 
 
 @click.command(

@@ -209,10 +209,10 @@ def up(
     from collector.errors import ListenError
     from server.children import ChildError
     from server.memory import limit_allocator_memory
+    from server.own_database import own_database
     from server.retention_task import RetentionPeriods
     from server.stack import Ports, Stack
-    from store.database import STATE_DATABASE, default_state_url, default_url, open_database
-    from store.writer_lock import check_two_files, sole_writer
+    from telemetry.database_urls import default_state_url, default_url
 
     announce_file()
     if not no_explorer:
@@ -277,13 +277,9 @@ def up(
     url = database or default_url(os.environ)
     separate_state = state_url() or default_state_url(os.environ)
     sent_on = _forwarder(forward, host, http_port, insecure_credentials) if forward else None
-    # Lock the database before it is opened, because opening may upgrade it.
-    click.get_current_context().with_resource(sole_writer(url, click.echo))
-    if separate_state is not None:
-        check_two_files(url, separate_state)
-        own_state = sole_writer(separate_state, click.echo, STATE_DATABASE)
-        click.get_current_context().with_resource(own_state)
-    engine = open_database(url, separate_state, report=click.echo)
+    engine = click.get_current_context().with_resource(
+        own_database(url, separate_state, click.echo)
+    )
     limit_allocator_memory()
 
     async def run() -> None:
@@ -317,8 +313,6 @@ def up(
         raise Unreachable(f"{error}{_why_port_is_taken(host, metrics_port)}") from error
     except ChildError as error:
         raise Unreachable(str(error)) from error
-    finally:
-        engine.dispose()
 
 
 def _check_ports(ports: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ from cli.options.formats import format_option as format_option
 from cli.options.numbers import WholeRange
 from cli.options.settings import setting
 from cli.options.time_range import DEFAULT_LAST
-from store.database import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
+from telemetry.database_urls import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

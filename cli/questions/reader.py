@@ -10,11 +10,10 @@ from typing import Any, Final, Self
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY, OBJECTIVES, load
+from analysis import database
 from analysis.access.audit_log import Interface, audit_log
-from analysis.access.visible_objectives import restricted_with_objectives
+from analysis.access.visible_objectives import access_with_objectives
 from analysis.compare.question import SIDES
-from store.access.restricted import READER, access_of
-from store.database import open_database
 from telemetry.access import Access
 
 _OF_ONE: Final = ("request_id", "trace_id", "span_id")
@@ -71,16 +70,10 @@ def reading_as(reader: Reader) -> Iterator[None]:
     """
     access = reader.access
     if access is not None and access.limits_rows:
-        engine = open_database(create=False)
-        try:
-            access = access_of(restricted_with_objectives(engine, access, _objectives()))
-        finally:
-            engine.dispose()
-    token = READER.set(access)
-    try:
+        with database.opened_to_read() as engine:
+            access = access_with_objectives(engine, access, _objectives())
+    with database.reading_as(access):
         yield
-    finally:
-        READER.reset(token)
 
 
 def _objectives() -> Sequence[Objective]:

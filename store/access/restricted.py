@@ -86,12 +86,6 @@ def with_all_rows(table: Table) -> FromClause:
     return table.alias(f"{RAW}{table.name}")
 
 
-def cache_key(engine: Engine) -> str:
-    """A key for caches. Engines with equal keys give equal results."""
-    rewriter = _rewriter(engine)
-    return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
-
-
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Restrict a statement. Reads that bypass SQLAlchemy's connections must call this function.
 

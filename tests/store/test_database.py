@@ -9,9 +9,10 @@ from shutil import which
 
 import pytest
 
-from store.database import DEFAULT_URL, default_url, open_database
+from store.database import open_database
 from store.queries import newest_unix_ns, request_table
 from store.writer import Writer
+from telemetry.database_urls import DEFAULT_URL, default_url
 from telemetry.requests import RequestTimeline
 from telemetry.store_errors import DatabaseMissing, StoreError, StoreUnavailable
 from telemetry.window import Window

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.database import default_url
+from telemetry.database_urls import default_url
 from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
 from telemetry.window import Window
 from ui.frame import (

@@ -14,7 +14,7 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.access.restricted import cache_key
+from analysis.database import cache_key
 from telemetry.store_errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 

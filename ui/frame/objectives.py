@@ -15,7 +15,7 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 from analysis.access.evidence import thresholds_for
 from analysis.access.visible_objectives import visible_objectives
-from store.access.restricted import access_of
+from analysis.database import hides_rows
 
 _PARSED: Final = 8
 """Maximum number of parsed sets of files. Each edit tried on the SLOs page is one set."""
@@ -72,8 +72,7 @@ def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
 
     If the reader may not see all requests, the texts of the files are omitted.
     """
-    access = access_of(engine)
-    if access is None or not access.limits_rows:
+    if not hides_rows(engine):
         return objectives
     compared = thresholds_for(engine, objectives.parsed)
     visible = {each.name for each in visible_objectives(engine, objectives.parsed)}

@@ -6,8 +6,8 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.access.visible_objectives import restricted_with_objectives
-from store.access.restricted import access_of, cache_key, restricted
+from analysis.access.visible_objectives import access_with_objectives
+from analysis.database import cache_key, restricted_to
 from telemetry.access import Access
 from ui.frame.objectives import read_objectives
 from ui.frame.read_cache import shared
@@ -26,20 +26,20 @@ def readers_engine(engine: Engine) -> Engine:
         StoreUnavailable: the database does not respond.
     """
     access = gate.readers_access()
-    if access is None:
+    if access is None or not access.limits:
         return engine
     objectives = read_objectives()
 
-    def find() -> tuple[Access | None]:
-        return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
+    def find() -> Access:
+        return access_with_objectives(engine, access, objectives.parsed)
 
     # Find the access again each minute, because a request may have added a group.
     minute = int(time.time()) // MINUTE_S
-    (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
-    return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)
+    found = shared(engine, ("access", access.key, objectives.key, minute), find)
+    return _restricted(cache_key(engine), found.key, engine, found)
 
 
 @st.cache_resource(max_entries=MAX_ENGINES, show_spinner=False)
 def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
     del url, key
-    return restricted(_engine, _access)
+    return restricted_to(_engine, _access)

@@ -27,8 +27,8 @@ from streamlit.web import bootstrap
 from analysis.access.roles_file import roles_in_force
 from analysis.sign_in_file import SignIn, in_force
 from collector.listen.host_check import AllowedHosts, HostGate, names_in
-from store.database import default_url
 from telemetry.addresses import is_loopback
+from telemetry.database_urls import default_url
 from telemetry.store_errors import StoreError
 from telemetry.window import Window
 from ui.frame.app import module_of
